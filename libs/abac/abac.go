@@ -55,12 +55,12 @@ type Authorizer struct {
 // Load reads a policy file, and logs a warning if lines of it are in the unversioned
 // form. Errors name the line.
 func Load(file string, log *slog.Logger) (*Authorizer, error) {
-	f, err := os.Open(file)
+	opened, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-policy-file: %w", err)
 	}
-	defer f.Close()
-	a, err := Parse(f)
+	defer opened.Close()
+	a, err := Parse(opened)
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-policy-file: %s: %w", file, err)
 	}
@@ -70,9 +70,9 @@ func Load(file string, log *slog.Logger) (*Authorizer, error) {
 	return a, nil
 }
 
-// Parse parses policies.
+// Parse reads policies, one per line. Errors name the line.
 func Parse(r io.Reader) (*Authorizer, error) {
-	a := &Authorizer{}
+	parsed := &Authorizer{}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	lineNumber := 0
@@ -87,17 +87,17 @@ func Parse(r io.Reader) (*Authorizer, error) {
 			return nil, fmt.Errorf("line %d: %w", lineNumber, err)
 		}
 		if !versioned {
-			a.unversionedCount++
+			parsed.unversionedCount++
 		}
-		if len(a.policies) == maxPolicies {
+		if len(parsed.policies) == maxPolicies {
 			return nil, fmt.Errorf("line %d: more than %d policies", lineNumber, maxPolicies)
 		}
-		a.policies = append(a.policies, spec)
+		parsed.policies = append(parsed.policies, spec)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("line %d: %w", lineNumber+1, err)
 	}
-	return a, nil
+	return parsed, nil
 }
 
 // parseLine parses one policy and reports whether the line contains its version.
@@ -109,20 +109,20 @@ func parseLine(line []byte) (spec Spec, versioned bool, err error) {
 		spec, err := parseV0(line)
 		return spec, head.APIVersion != "", err
 	}
-	var p policy
-	if err := decodeStrictly(line, &p); err != nil {
+	var parsed policy
+	if err := decodeStrictly(line, &parsed); err != nil {
 		return Spec{}, true, err
 	}
-	if p.APIVersion != apiVersion || p.Kind != kind {
-		return Spec{}, true, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", p.APIVersion, p.Kind, apiVersion, kind)
+	if parsed.APIVersion != apiVersion || parsed.Kind != kind {
+		return Spec{}, true, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", parsed.APIVersion, parsed.Kind, apiVersion, kind)
 	}
-	if p.Spec.User == wildcard || p.Spec.Group == wildcard {
-		p.Spec.Group = api.GroupAuthenticated
-		if p.Spec.User == wildcard {
-			p.Spec.User = ""
+	if parsed.Spec.User == wildcard || parsed.Spec.Group == wildcard {
+		parsed.Spec.Group = api.GroupAuthenticated
+		if parsed.Spec.User == wildcard {
+			parsed.Spec.User = ""
 		}
 	}
-	return p.Spec, true, nil
+	return parsed.Spec, true, nil
 }
 
 // decodeStrictly decodes a line that is one JSON object with known fields only.

@@ -17,9 +17,10 @@ func policyLine(spec string) string {
 	return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}` + "\n"
 }
 
-// TestPoliciesAllowMatchingRequests checks which requests policies allow.
+// TestPoliciesAllowMatchingRequests checks which requests policies allow. A request is a verb, an
+// API group ("-" for the core group), a resource and a namespace, or a verb and a path.
 func TestPoliciesAllowMatchingRequests(t *testing.T) {
-	z, err := abac.Parse(strings.NewReader("# policies\n\n" +
+	policies, err := abac.Parse(strings.NewReader("# policies\n\n" +
 		policyLine(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
 		policyLine(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
 		policyLine(`"group":"dev","namespace":"a","resource":"events","apiGroup":"events.k8s.io"`) +
@@ -32,65 +33,79 @@ func TestPoliciesAllowMatchingRequests(t *testing.T) {
 	}
 	authenticated := "system:authenticated"
 	for _, test := range []struct {
-		user, groups, ask string
-		want              bool
+		user, groups, request string
+		want                  bool
 	}{
-		{user: "alice", groups: "", ask: "delete apps deployments a", want: true},
-		{user: "alice", groups: "", ask: "delete - nodes", want: true},
-		{user: "alice", groups: "", ask: "get /metrics", want: false},
-		{user: "kubelet", groups: "", ask: "watch - pods a", want: true},
-		{user: "kubelet", groups: "", ask: "list - pods a", want: true},
-		{user: "kubelet", groups: "", ask: "create - pods a", want: false},
-		{user: "kubelet", groups: "", ask: "get - secrets a", want: false},
-		{user: "kubelet", groups: "", ask: "get apps pods a", want: false},
-		{user: "x", groups: "dev", ask: "create events.k8s.io events a", want: true},
-		{user: "x", groups: "dev", ask: "create events.k8s.io events b", want: false},
-		{user: "x", groups: "dev", ask: "create events.k8s.io events", want: false},
-		{user: "carol", groups: "", ask: "get - nodes", want: false},
-		{user: "carol", groups: "ops", ask: "get - nodes", want: true},
-		{user: "dan", groups: "ops", ask: "get - nodes", want: false},
-		{user: "dan", groups: authenticated, ask: "get /apis", want: true},
-		{user: "dan", groups: authenticated, ask: "post /apis", want: false},
-		{user: "dan", groups: "", ask: "get /apis", want: false},
-		{user: "dan", groups: authenticated, ask: "post /version", want: true},
-		{user: "dan", groups: authenticated, ask: "get /versions", want: false},
-		{user: "", groups: "", ask: "get - pods a", want: false},
+		{user: "alice", groups: "", request: "delete apps deployments a", want: true},
+		{user: "alice", groups: "", request: "delete - nodes", want: true},
+		{user: "alice", groups: "", request: "get /metrics", want: false},
+		{user: "kubelet", groups: "", request: "watch - pods a", want: true},
+		{user: "kubelet", groups: "", request: "list - pods a", want: true},
+		{user: "kubelet", groups: "", request: "create - pods a", want: false},
+		{user: "kubelet", groups: "", request: "get - secrets a", want: false},
+		{user: "kubelet", groups: "", request: "get apps pods a", want: false},
+		{user: "x", groups: "dev", request: "create events.k8s.io events a", want: true},
+		{user: "x", groups: "dev", request: "create events.k8s.io events b", want: false},
+		{user: "x", groups: "dev", request: "create events.k8s.io events", want: false},
+		{user: "carol", groups: "", request: "get - nodes", want: false},
+		{user: "carol", groups: "ops", request: "get - nodes", want: true},
+		{user: "dan", groups: "ops", request: "get - nodes", want: false},
+		{user: "dan", groups: authenticated, request: "get /apis", want: true},
+		{user: "dan", groups: authenticated, request: "post /apis", want: false},
+		{user: "dan", groups: "", request: "get /apis", want: false},
+		{user: "dan", groups: authenticated, request: "post /version", want: true},
+		{user: "dan", groups: authenticated, request: "get /versions", want: false},
+		{user: "", groups: "", request: "get - pods a", want: false},
 	} {
-		f := strings.Fields(test.ask)
-		attributes := &authorizer.Attributes{User: &authorizer.User{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: f[0]}
-		if strings.HasPrefix(f[1], "/") {
-			attributes.Path = f[1]
+		words := strings.Fields(test.request)
+		attributes := &authorizer.Attributes{User: &authorizer.User{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: words[0]}
+		if strings.HasPrefix(words[1], "/") {
+			attributes.Path = words[1]
 		} else {
-			attributes.Resource, attributes.Group, attributes.ResourceName = true, strings.TrimPrefix(f[1], "-"), f[2]
-			if len(f) > 3 {
-				attributes.Namespace = f[3]
+			attributes.Resource, attributes.Group, attributes.ResourceName = true, strings.TrimPrefix(words[1], "-"), words[2]
+			if len(words) > 3 {
+				attributes.Namespace = words[3]
 			}
 		}
-		d, why, err := z.Authorize(context.Background(), attributes)
-		if err != nil || (d == authorizer.Allow) != test.want || d == authorizer.NoOpinion && why != "No policy matched." {
-			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", test.user, test.groups, test.ask, d, why, err, test.want)
+		decision, reason, err := policies.Authorize(context.Background(), attributes)
+		if err != nil || (decision == authorizer.Allow) != test.want || decision == authorizer.NoOpinion && reason != "No policy matched." {
+			t.Errorf("%s (%s) %s: got %v, reason %q, error %v, want allowed: %t", test.user, test.groups, test.request, decision, reason, err, test.want)
 		}
-	}
-	rules, err := z.RulesFor(context.Background(), &authorizer.User{Name: "kubelet", Groups: []string{authenticated, "dev"}}, "b")
-	if err != nil || len(rules.Resource) != 1 || len(rules.Resource[0].Verbs) != 3 || len(rules.NonResource) != 2 {
-		t.Errorf("rules are %+v, %v, want one resource rule with 3 verbs and 2 rules of other paths", rules, err)
 	}
 }
 
-// TestInvalidFiles checks that errors of a policy file name the line and the problem.
-func TestInvalidFiles(t *testing.T) {
-	good := policyLine(`"user":"a"`)
+// TestRulesForListsPoliciesOfUserAndNamespace checks that rules of other users and namespaces are
+// left out, and that a read-only policy has three verbs.
+func TestRulesForListsPoliciesOfUserAndNamespace(t *testing.T) {
+	policies, err := abac.Parse(strings.NewReader(
+		policyLine(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
+			policyLine(`"group":"dev","namespace":"a","resource":"events"`) +
+			policyLine(`"user":"alice","namespace":"*","resource":"*"`) +
+			policyLine(`"user":"*","nonResourcePath":"/api*","readonly":true`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := policies.RulesFor(t.Context(), &authorizer.User{Name: "kubelet", Groups: []string{"system:authenticated", "dev"}}, "b")
+	if err != nil || len(rules.Resource) != 1 || len(rules.Resource[0].Verbs) != 3 || len(rules.NonResource) != 1 {
+		t.Errorf("got rules %+v, error %v, want one resource rule with 3 verbs, and one rule for paths", rules, err)
+	}
+}
+
+// TestErrorsOfPolicyFileNameLineAndProblem checks that errors of a policy file name the line and
+// the problem.
+func TestErrorsOfPolicyFileNameLineAndProblem(t *testing.T) {
+	validLine := policyLine(`"user":"a"`)
 	for text, want := range map[string]string{
-		good + `{"usr":"a"}`:                        `line 2: json: unknown field "usr"`,
-		good + "\n{":                                "line 3: unexpected EOF",
-		policyLine(`"usr":"a"`):                     `line 1: json: unknown field "usr"`,
-		policyLine(`"user":1`):                      "line 1: json: cannot unmarshal number",
-		strings.Replace(good, "Policy", "Other", 1): `kind "Other": want`,
-		`{"kind":"Role"}`:                           `line 1: kind "Role": want Policy`,
-		`{"spec":{"user":"alice"}}`:                 `line 1: json: unknown field "spec"`,
-		`{"user":"alice","apiGroup":"apps"}`:        `line 1: json: unknown field "apiGroup"`,
-		strings.TrimSpace(good) + good:              "line 1: more than one object",
-		good + strings.Repeat("x", 2<<20):           "line 2: bufio.Scanner: token too long",
+		validLine + `{"usr":"a"}`:                        `line 2: json: unknown field "usr"`,
+		validLine + "\n{":                                "line 3: unexpected EOF",
+		policyLine(`"usr":"a"`):                          `line 1: json: unknown field "usr"`,
+		policyLine(`"user":1`):                           "line 1: json: cannot unmarshal number",
+		strings.Replace(validLine, "Policy", "Other", 1): `kind "Other": want`,
+		`{"kind":"Role"}`:                                `line 1: kind "Role": want Policy`,
+		`{"spec":{"user":"alice"}}`:                      `line 1: json: unknown field "spec"`,
+		`{"user":"alice","apiGroup":"apps"}`:             `line 1: json: unknown field "apiGroup"`,
+		strings.TrimSpace(validLine) + validLine:         "line 1: more than one object",
+		validLine + strings.Repeat("x", 2<<20):           "line 2: bufio.Scanner: token too long",
 	} {
 		if _, err := abac.Parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
@@ -100,7 +115,7 @@ func TestInvalidFiles(t *testing.T) {
 	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("absent file: %v, want an error with %q", err, file)
 	}
-	if err := os.WriteFile(file, []byte(good+"x"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(validLine+"x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file+": line 2") {
@@ -111,19 +126,19 @@ func TestInvalidFiles(t *testing.T) {
 // TestResourceAndPathPoliciesAreSeparate checks that a policy for resources allows no paths, and
 // vice versa.
 func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
-	z, err := abac.Parse(strings.NewReader(policyLine(`"user":"alice","namespace":"*","resource":"pods"`) +
+	policies, err := abac.Parse(strings.NewReader(policyLine(`"user":"alice","namespace":"*","resource":"pods"`) +
 		policyLine(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, _, _ := z.Authorize(t.Context(), &authorizer.Attributes{
+	if decision, _, _ := policies.Authorize(t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: "alice"},
 		Verb: "get",
-	}); d != authorizer.NoOpinion {
-		t.Errorf("Authorize() of an empty path with a policy without a path: got %v, want %v", d, authorizer.NoOpinion)
+	}); decision != authorizer.NoOpinion {
+		t.Errorf("Authorize() of an empty path with a policy without a path: got %v, want %v", decision, authorizer.NoOpinion)
 	}
 	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
-		rules, err := z.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")
+		rules, err := policies.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")
 		if err != nil || len(rules.Resource) != want[0] || len(rules.NonResource) != want[1] {
 			t.Errorf("%s: got rules %+v, %v, want %d of resources and %d of other paths", user, rules, err, want[0], want[1])
 		}
@@ -136,7 +151,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(policyLine(`"user":"*","nonResourcePath":"/a*"`)))
 	f.Add([]byte("# x\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		z, err := abac.Parse(strings.NewReader(string(data)))
+		policies, err := abac.Parse(strings.NewReader(string(data)))
 		if err != nil {
 			return
 		}
@@ -145,15 +160,16 @@ func FuzzParse(f *testing.F) {
 			{User: &authorizer.User{}, Resource: true},
 			{},
 		} {
-			if d, _, _ := z.Authorize(context.Background(), attributes); d != authorizer.NoOpinion {
-				t.Errorf("user without a name: %q: got decision %v, want %v", data, d, authorizer.NoOpinion)
+			if decision, _, _ := policies.Authorize(context.Background(), attributes); decision != authorizer.NoOpinion {
+				t.Errorf("user without a name: %q: got decision %v, want %v", data, decision, authorizer.NoOpinion)
 			}
 		}
 	})
 }
 
-// TestUnversionedPolicies checks policies without a version, which have other defaults.
-func TestUnversionedPolicies(t *testing.T) {
+// TestUnsetFieldsOfUnversionedPolicyMatchEverything checks policies without a version, which have
+// other defaults.
+func TestUnsetFieldsOfUnversionedPolicyMatchEverything(t *testing.T) {
 	for _, test := range []struct {
 		policy         string
 		allows, denies []authorizer.Attributes
@@ -203,7 +219,7 @@ func TestUnversionedPolicies(t *testing.T) {
 			denies: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "a")},
 		},
 	} {
-		z, err := abac.Parse(strings.NewReader(test.policy))
+		policies, err := abac.Parse(strings.NewReader(test.policy))
 		if err != nil {
 			t.Errorf("%s: %v", test.policy, err)
 			continue
@@ -213,8 +229,8 @@ func TestUnversionedPolicies(t *testing.T) {
 			authorizer.NoOpinion: test.denies,
 		} {
 			for i := range list {
-				if d, _, _ := z.Authorize(context.Background(), &list[i]); d != want {
-					t.Errorf("%s: %+v of %+v: %v, want %v", test.policy, list[i], list[i].User, d, want)
+				if decision, _, _ := policies.Authorize(context.Background(), &list[i]); decision != want {
+					t.Errorf("%s: %+v of %+v: %v, want %v", test.policy, list[i], list[i].User, decision, want)
 				}
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 const apiVersionV0 = "abac.authorization.kubernetes.io/v0"
 
-// policyV0 is a policy in the unversioned form, whose fields are those of v0.
+// policyV0 is a policy in the unversioned form. It has the fields of version v0.
 type policyV0 struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -23,32 +23,32 @@ type policyV0 struct {
 // everything: without a user and a group the policy applies to every authenticated user, and
 // without a namespace and a resource it also allows all paths.
 func parseV0(line []byte) (Spec, error) {
-	var p policyV0
-	if err := decodeStrictly(line, &p); err != nil {
+	var parsed policyV0
+	if err := decodeStrictly(line, &parsed); err != nil {
 		return Spec{}, err
 	}
-	if p.Kind != "" && p.Kind != kind {
-		return Spec{}, fmt.Errorf("kind %q: want %s", p.Kind, kind)
+	if parsed.Kind != "" && parsed.Kind != kind {
+		return Spec{}, fmt.Errorf("kind %q: want %s", parsed.Kind, kind)
 	}
 	spec := Spec{
-		User:      p.User,
-		Group:     p.Group,
-		Readonly:  p.Readonly,
+		User:      parsed.User,
+		Group:     parsed.Group,
+		Readonly:  parsed.Readonly,
 		APIGroup:  wildcard,
-		Resource:  p.Resource,
-		Namespace: p.Namespace,
+		Resource:  parsed.Resource,
+		Namespace: parsed.Namespace,
 	}
-	if p.User == "" && p.Group == "" || p.User == wildcard || p.Group == wildcard {
+	if parsed.User == "" && parsed.Group == "" || parsed.User == wildcard || parsed.Group == wildcard {
 		spec.User = ""
 		spec.Group = api.GroupAuthenticated
 	}
-	if p.Namespace == "" && p.Resource == "" {
+	if parsed.Namespace == "" && parsed.Resource == "" {
 		spec.NonResourcePath = wildcard
 	}
-	if p.Namespace == "" {
+	if parsed.Namespace == "" {
 		spec.Namespace = wildcard
 	}
-	if p.Resource == "" {
+	if parsed.Resource == "" {
 		spec.Resource = wildcard
 	}
 	return spec, nil

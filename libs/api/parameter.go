@@ -20,11 +20,11 @@ func Parameter(rawQuery, name string) (value string, ok bool) {
 		pair, remaining, _ = strings.Cut(remaining, "&")
 		key, text, _ := strings.Cut(pair, "=")
 		if strings.ContainsAny(key, "%+") {
-			k, err := url.QueryUnescape(key)
+			decodedKey, err := url.QueryUnescape(key)
 			if err != nil {
 				continue
 			}
-			key = k
+			key = decodedKey
 		}
 		if key != name || pair == "" || strings.Contains(pair, ";") {
 			continue

@@ -18,14 +18,14 @@ func FuzzParameter(f *testing.F) {
 		f.Add(q, "pretty")
 	}
 	f.Add("pr+etty=x&a=", "pr etty")
-	for _, n := range []int{9999, 10000, 10001} {
-		f.Add(strings.Repeat("a&", n)+"pretty", "pretty")
+	for _, count := range []int{9999, 10000, 10001} {
+		f.Add(strings.Repeat("a&", count)+"pretty", "pretty")
 	}
 	f.Fuzz(func(t *testing.T, query, name string) {
-		all, _ := url.ParseQuery(query)
-		want, there := all[name]
+		parsed, _ := url.ParseQuery(query)
+		want, wantOK := parsed[name]
 		got, ok := api.Parameter(query, name)
-		if ok != there || ok && got != want[0] {
+		if ok != wantOK || ok && got != want[0] {
 			t.Errorf("%q in %q is %q, %v; want %q", name, query, got, ok, want)
 		}
 	})

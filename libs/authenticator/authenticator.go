@@ -81,16 +81,16 @@ func (r *RejectedError) Unwrap() error { return r.error }
 
 // AuditAnnotationsOf returns the audit annotations of an error of a Token.
 func AuditAnnotationsOf(err error) map[string]string {
-	var all utilerrors.Aggregate
-	if errors.As(err, &all) {
-		for _, err := range all.Errors() {
+	var aggregate utilerrors.Aggregate
+	if errors.As(err, &aggregate) {
+		for _, err := range aggregate.Errors() {
 			if annotations := AuditAnnotationsOf(err); annotations != nil {
 				return annotations
 			}
 		}
 	}
-	if r := new(RejectedError); errors.As(err, &r) {
-		return r.AuditAnnotations
+	if rejected := new(RejectedError); errors.As(err, &rejected) {
+		return rejected.AuditAnnotations
 	}
 	return nil
 }
@@ -149,15 +149,15 @@ func (a *audienceAdder) AuthenticateToken(ctx context.Context, token string, aud
 	if len(audiences) == 0 {
 		return a.token.AuthenticateToken(ctx, token, nil)
 	}
-	both := Intersect(audiences, a.serverAudiences)
-	if len(both) == 0 {
+	common := Intersect(audiences, a.serverAudiences)
+	if len(common) == 0 {
 		return nil, false, nil
 	}
-	r, ok, err := a.token.AuthenticateToken(ctx, token, nil)
+	response, ok, err := a.token.AuthenticateToken(ctx, token, nil)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	return &Response{User: r.User, Audiences: both, Expires: r.Expires}, true, nil
+	return &Response{User: response.User, Audiences: common, Expires: response.Expires}, true, nil
 }
 
 // Unreserved wraps an authenticator so that it rejects users that are the suite's own services.
@@ -169,20 +169,20 @@ func Unreserved(t Token) Token { return &reservedUserRejecter{t} }
 type reservedUserRejecter struct{ token Token }
 
 func (u *reservedUserRejecter) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
-	r, ok, err := u.token.AuthenticateToken(ctx, token, audiences)
-	if ok && api.IsSuite(r.User.Name, r.User.Groups) {
-		return nil, false, fmt.Errorf("user %q: names that begin with %s and the group %s are reserved for the suite's own services", r.User.Name, api.UserSuitePrefix, api.GroupSuite)
+	response, ok, err := u.token.AuthenticateToken(ctx, token, audiences)
+	if ok && api.IsSuite(response.User.Name, response.User.Groups) {
+		return nil, false, fmt.Errorf("user %q: names that begin with %s and the group %s are reserved for the suite's own services", response.User.Name, api.UserSuitePrefix, api.GroupSuite)
 	}
-	return r, ok, err
+	return response, ok, err
 }
 
 // Intersect returns the members of requested that are in available, in the order of requested.
 func Intersect(requested, available []string) []string {
-	var both []string
-	for _, a := range requested {
-		if slices.Contains(available, a) && !slices.Contains(both, a) {
-			both = append(both, a)
+	var common []string
+	for _, value := range requested {
+		if slices.Contains(available, value) && !slices.Contains(common, value) {
+			common = append(common, value)
 		}
 	}
-	return both
+	return common
 }

@@ -42,8 +42,8 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 		user  string
 		errs  []error
 	}{
-		"no user":       {union: authenticator.Union{unknown()}},
-		"first decides": {union: authenticator.Union{accepts("a"), never}, user: "a"},
+		"no user":              {union: authenticator.Union{unknown()}},
+		"first member decides": {union: authenticator.Union{accepts("a"), never}, user: "a"},
 		"an error does not decide": {
 			union: authenticator.Union{rejects(bad), accepts("b")},
 			user:  "b",
@@ -52,16 +52,16 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 			union: authenticator.Union{rejects(bad), unknown(), rejects(worse)},
 			errs:  []error{bad, worse},
 		},
-		"too long is not asked": {
+		"too long token reaches no member": {
 			union: authenticator.Union{never},
 			token: strings.Repeat("x", authenticator.MaxTokenBytes+1),
 			errs:  []error{authenticator.ErrTooLong},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, ok, err := test.union.AuthenticateToken(t.Context(), test.token, nil)
-			if ok != (test.user != "") || ok && r.User.Name != test.user {
-				t.Errorf("user %v, %v, want %q", r, ok, test.user)
+			response, ok, err := test.union.AuthenticateToken(t.Context(), test.token, nil)
+			if ok != (test.user != "") || ok && response.User.Name != test.user {
+				t.Errorf("user %v, %v, want %q", response, ok, test.user)
 			}
 			for _, want := range test.errs {
 				if !errors.Is(err, want) {
@@ -69,27 +69,27 @@ func TestUnionReturnsFirstUserOrAllErrors(t *testing.T) {
 				}
 			}
 			if len(test.errs) == 0 && err != nil {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want none", err)
 			}
 		})
 	}
 }
 
-// TestForAudiences checks that tokens are valid for those requested audiences that the server has,
-// or for all of them if none is requested.
-func TestForAudiences(t *testing.T) {
-	own := []string{"api", "api2"}
+// TestForAudiencesAcceptsOnlyServerAudiences checks that a token is valid for the requested
+// audiences that the server has. Without requested audiences it is valid.
+func TestForAudiencesAcceptsOnlyServerAudiences(t *testing.T) {
+	serverAudiences := []string{"api", "api2"}
 	for name, test := range map[string]struct {
-		asked, want []string
-		ok          bool
+		requested, want []string
+		ok              bool
 	}{
-		"none asked":             {ok: true},
-		"own":                    {asked: []string{"api2", "other", "api"}, want: []string{"api2", "api"}, ok: true},
-		"others' alone":          {asked: []string{"other"}},
-		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
+		"no requested audience":  {ok: true},
+		"some of the server":     {requested: []string{"api2", "other", "api"}, want: []string{"api2", "api"}, ok: true},
+		"none of the server":     {requested: []string{"other"}},
+		"duplicates are removed": {requested: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp, ok, err := authenticator.ForAudiences(own, accepts("a")).AuthenticateToken(t.Context(), "t", test.asked)
+			resp, ok, err := authenticator.ForAudiences(serverAudiences, accepts("a")).AuthenticateToken(t.Context(), "t", test.requested)
 			if err != nil || ok != test.ok {
 				t.Fatalf("got %v, %v, want %v", ok, err, test.ok)
 			}
@@ -98,12 +98,12 @@ func TestForAudiences(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := authenticator.ForAudiences(own, unknown()).AuthenticateToken(t.Context(), "t",
-		own); ok || err != nil {
+	if _, ok, err := authenticator.ForAudiences(serverAudiences, unknown()).AuthenticateToken(t.Context(), "t",
+		serverAudiences); ok || err != nil {
 		t.Errorf("unknown token: %v, %v, want false, no error", ok, err)
 	}
-	if _, ok, err := authenticator.ForAudiences(own,
-		rejects(errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+	if _, ok, err := authenticator.ForAudiences(serverAudiences,
+		rejects(errors.New("no"))).AuthenticateToken(t.Context(), "t", serverAudiences); ok || err == nil {
 		t.Errorf("rejected token: %v, %v, want false, an error", ok, err)
 	}
 }
@@ -116,17 +116,17 @@ func TestUnreservedRejectsSuiteUsers(t *testing.T) {
 		user authenticator.User
 		ok   bool
 	}{
-		"any user":       {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, ok: true},
-		"nearly":         {user: authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, ok: true},
-		"a service":      {user: authenticator.User{Name: "system:binnacle:tokencleaner"}, ok: false},
-		"of their group": {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, ok: false},
+		"any user":               {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, ok: true},
+		"similar name and group": {user: authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, ok: true},
+		"name of a service":      {user: authenticator.User{Name: "system:binnacle:tokencleaner"}, ok: false},
+		"group of the services":  {user: authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, ok: false},
 	} {
 		member := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: test.user}, true, nil
 		})
-		r, ok, err := authenticator.Unreserved(member).AuthenticateToken(t.Context(), "t", nil)
-		if ok != test.ok || (err == nil) != test.ok || ok && r.User.Name != test.user.Name || !ok && r != nil {
-			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, r, ok, err, test.ok, test.user)
+		response, ok, err := authenticator.Unreserved(member).AuthenticateToken(t.Context(), "t", nil)
+		if ok != test.ok || (err == nil) != test.ok || ok && response.User.Name != test.user.Name || !ok && response != nil {
+			t.Errorf("%s: got %+v, %t, %v, want authenticated: %t, as %v", name, response, ok, err, test.ok, test.user)
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(rejects(down)).AuthenticateToken(t.Context(), "t",

@@ -21,8 +21,8 @@ const swapTimeout = 10 * time.Second
 // Parse decodes and validates a configuration. disallowed lists the issuers of service account
 // tokens, which it must not contain.
 func Parse(data []byte, disallowed []string) (*Configuration, error) {
-	c, _, err := parseAndCompile(data, disallowed)
-	return c, err
+	configuration, _, err := parseAndCompile(data, disallowed)
+	return configuration, err
 }
 
 // parseAndCompile decodes and validates a configuration.
@@ -31,14 +31,14 @@ func parseAndCompile(data []byte, disallowed []string) (*Configuration, *compile
 	if err != nil {
 		return nil, nil, err
 	}
-	out, list, err := compile(configuration, disallowed)
+	compiled, problems, err := compile(configuration, disallowed)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := doc.addLines(list); err != nil {
+	if err := doc.addLines(problems); err != nil {
 		return nil, nil, err
 	}
-	return configuration, out, nil
+	return configuration, compiled, nil
 }
 
 // Config configures an Authenticator.
@@ -87,13 +87,13 @@ func New(config Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
-	a := &Authenticator{config: config, initialContent: data}
-	s, err := a.buildConfig(data, nil)
+	out := &Authenticator{config: config, initialContent: data}
+	active, err := out.buildConfig(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %s: %w", config.File, err)
 	}
-	a.active.Store(s)
-	return a, nil
+	out.active.Store(active)
+	return out, nil
 }
 
 // buildConfig returns the configuration for a file's content. Issuers with an unchanged provider
@@ -106,36 +106,36 @@ func (a *Authenticator) buildConfig(data []byte, previous *activeConfig) (*activ
 	if config.anonymous != nil && a.config.AnonymousFixed != "" {
 		return nil, errors.New("anonymous: " + a.config.AnonymousFixed)
 	}
-	s := &activeConfig{issuers: make(map[string]*issuer, len(config.issuers)), anonymous: config.anonymous}
-	if s.anonymous == nil && previous != nil { // without a setting, anonymous access must not increase
-		s.anonymous = previous.anonymous
+	next := &activeConfig{issuers: make(map[string]*issuer, len(config.issuers)), anonymous: config.anonymous}
+	if next.anonymous == nil && previous != nil { // without a setting, anonymous access must not increase
+		next.anonymous = previous.anonymous
 	}
-	for _, i := range config.issuers {
-		if s.issuers[i.provider.IssuerURL], err = a.newIssuer(i, previous); err != nil {
+	for _, compiled := range config.issuers {
+		if next.issuers[compiled.provider.IssuerURL], err = a.newIssuer(compiled, previous); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	return next, nil
 }
 
 // newIssuer returns the authenticator of an issuer. It reuses the provider of the previous
 // configuration if the provider's configuration is unchanged.
-func (a *Authenticator) newIssuer(c compiledIssuer, previous *activeConfig) (*issuer, error) {
-	provider, previousProvider, until := previous.findProvider(c.provider)
-	c.provider.Withdrawn = a.config.Withdrawn
+func (a *Authenticator) newIssuer(compiled compiledIssuer, previous *activeConfig) (*issuer, error) {
+	provider, previousProvider, until := previous.findProvider(compiled.provider)
+	compiled.provider.Withdrawn = a.config.Withdrawn
 	var err error
 	if provider == nil {
-		if provider, err = oidctoken.NewProvider(c.provider, a.config.Logger); err != nil {
+		if provider, err = oidctoken.NewProvider(compiled.provider, a.config.Logger); err != nil {
 			return nil, err
 		}
 	}
-	out := &issuer{previousUntil: until}
-	out.Authenticator, err = oidctoken.New(provider, c.audiences, c.rules)
+	result := &issuer{previousUntil: until}
+	result.Authenticator, err = oidctoken.New(provider, compiled.audiences, compiled.rules)
 	if err != nil || previousProvider == nil {
-		return out, err
+		return result, err
 	}
-	out.previous, err = oidctoken.New(previousProvider, c.audiences, c.rules)
-	return out, err
+	result.previous, err = oidctoken.New(previousProvider, compiled.audiences, compiled.rules)
+	return result, err
 }
 
 // findProvider returns the active provider with the configuration providerConfig, or nil if there
@@ -145,10 +145,10 @@ func (s *activeConfig) findProvider(providerConfig oidctoken.ProviderConfig) (pr
 	if s == nil || s.issuers[providerConfig.IssuerURL] == nil {
 		return nil, nil, time.Time{}
 	}
-	i := s.issuers[providerConfig.IssuerURL]
-	provider = i.Provider()
-	if i.previous != nil && !hasKeys(provider) {
-		previous, until = i.previous.Provider(), i.previousUntil
+	current := s.issuers[providerConfig.IssuerURL]
+	provider = current.Provider()
+	if current.previous != nil && !hasKeys(provider) {
+		previous, until = current.previous.Provider(), current.previousUntil
 	}
 	switch {
 	case provider.Config().Equal(providerConfig):
@@ -179,9 +179,9 @@ func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences 
 }
 
 // hasKeys reports whether the keys of a provider are known.
-func hasKeys(p *oidctoken.Provider) bool {
+func hasKeys(provider *oidctoken.Provider) bool {
 	select {
-	case <-p.Initialized():
+	case <-provider.Initialized():
 		return true
 	default:
 		return false
@@ -194,8 +194,8 @@ func (a *Authenticator) Anonymous() *Anonymous { return a.active.Load().anonymou
 // Check returns nil if the keys of all issuers are known.
 func (a *Authenticator) Check() error {
 	var errs []error
-	for _, i := range a.active.Load().issuers {
-		errs = append(errs, i.Provider().Check())
+	for _, issuer := range a.active.Load().issuers {
+		errs = append(errs, issuer.Provider().Check())
 	}
 	return errors.Join(errs...)
 }
@@ -247,9 +247,9 @@ type runner struct {
 }
 
 // startProviders runs the providers of a configuration that are not running.
-func (r *runner) startProviders(s *activeConfig) {
-	for url, i := range s.issuers {
-		provider := i.Provider()
+func (r *runner) startProviders(config *activeConfig) {
+	for url, issuer := range config.issuers {
+		provider := issuer.Provider()
 		if r.cancelFuncs[provider] != nil {
 			continue
 		}
@@ -269,30 +269,30 @@ func (r *runner) startProviders(s *activeConfig) {
 // stopUnusedProviders stops the providers that a configuration does not use. The previous provider
 // of an issuer runs until its successor is initialized or previousUntil has passed, because it
 // reads its keys only when the first token needs them.
-func (r *runner) stopUnusedProviders(s *activeConfig) {
+func (r *runner) stopUnusedProviders(config *activeConfig) {
 	used := map[*oidctoken.Provider]bool{}
-	for url, i := range s.issuers {
-		used[i.Provider()] = true
-		if i.previous == nil || r.cancelFuncs[i.previous.Provider()] == nil {
+	for url, issuer := range config.issuers {
+		used[issuer.Provider()] = true
+		if issuer.previous == nil || r.cancelFuncs[issuer.previous.Provider()] == nil {
 			continue
 		}
-		used[i.previous.Provider()] = true
-		stop := r.cancelFuncs[i.previous.Provider()]
+		used[issuer.previous.Provider()] = true
+		stop := r.cancelFuncs[issuer.previous.Provider()]
 		r.group.Go("former keys of issuer "+url, func(ctx context.Context) error {
 			defer stop()
-			ctx, cancel := context.WithDeadline(ctx, i.previousUntil)
+			ctx, cancel := context.WithDeadline(ctx, issuer.previousUntil)
 			defer cancel()
 			select {
-			case <-i.Provider().Initialized():
+			case <-issuer.Provider().Initialized():
 			case <-ctx.Done():
 			}
 			return nil
 		})
 	}
-	for p, stop := range r.cancelFuncs {
-		if !used[p] {
+	for provider, stop := range r.cancelFuncs {
+		if !used[provider] {
 			stop()
-			delete(r.cancelFuncs, p)
+			delete(r.cancelFuncs, provider)
 		}
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// TestOptionsSource authenticates tokens of an issuer that flags or a file configure.
-func TestOptionsSource(t *testing.T) {
-	i := oidctest.New(t)
+// TestOptionsSourceAuthenticatesConfiguredIssuer authenticates tokens of an issuer that flags or a
+// file configure.
+func TestOptionsSourceAuthenticatesConfiguredIssuer(t *testing.T) {
+	issuer := oidctest.New(t)
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		file := filepath.Join(dir, name)
@@ -24,49 +25,49 @@ func TestOptionsSource(t *testing.T) {
 		}
 		return file
 	}
-	flags := func(options *authnconfig.Options) {
-		options.OIDC.IssuerURL, options.OIDC.ClientID, options.OIDC.UsernamePrefix = i.URL(), oidctest.ClientID, "flags:"
-		options.OIDC.CAFile = write("ca.crt", i.CA())
+	setFlags := func(options *authnconfig.Options) {
+		options.OIDC.IssuerURL, options.OIDC.ClientID, options.OIDC.UsernamePrefix = issuer.URL(), oidctest.ClientID, "flags:"
+		options.OIDC.CAFile = write("ca.crt", issuer.CA())
 	}
-	of := func(content string) func(*authnconfig.Options) {
+	withFile := func(content string) func(*authnconfig.Options) {
 		return func(options *authnconfig.Options) { options.File = write("authn.yaml", content) }
 	}
-	jwt := header + "jwt:\n" + issuerConfig(i, usernameMapping("file:"))
+	jwt := header + "jwt:\n" + issuerConfig(issuer, usernameMapping("file:"))
 	for name, test := range map[string]struct {
-		set       func(*authnconfig.Options)
-		fixed     string
-		issuers   []string
-		user      string // user of a token; "" without a source
-		anonymous bool   // the file configures anonymous requests
-		err       string
+		change         func(*authnconfig.Options)
+		anonymousFixed string
+		disallowed     []string
+		user           string // user of a token; "" without a source
+		anonymous      bool   // the file configures anonymous requests
+		err            string
 	}{
-		"nothing":              {set: func(*authnconfig.Options) {}},
-		"flags":                {set: flags, user: "flags:ada"},
-		"file":                 {set: of(jwt), user: "file:ada"},
-		"anonymous":            {set: of(jwt + "anonymous: {enabled: true}\n"), user: "file:ada", anonymous: true},
-		"nothing said of them": {set: of(jwt), fixed: "a flag says it", user: "file:ada"},
-		"said twice": {
-			set:   of(jwt + "anonymous: {enabled: true}\n"),
-			fixed: "a flag says it",
-			err:   "anonymous: a flag says it",
+		"no source": {change: func(*authnconfig.Options) {}},
+		"flags":     {change: setFlags, user: "flags:ada"},
+		"file":      {change: withFile(jwt), user: "file:ada"},
+		"anonymous": {change: withFile(jwt + "anonymous: {enabled: true}\n"), user: "file:ada", anonymous: true},
+		"flag for anonymous requests, none in the file": {change: withFile(jwt), anonymousFixed: "a flag says it", user: "file:ada"},
+		"flag for anonymous requests, also in the file": {
+			change:         withFile(jwt + "anonymous: {enabled: true}\n"),
+			anonymousFixed: "a flag says it",
+			err:            "anonymous: a flag says it",
 		},
-		"bad file":              {set: of("x"), err: "--authentication-config"},
-		"the cluster's issuer":  {set: flags, issuers: []string{i.URL()}, err: "is the issuer of service account tokens"},
-		"the same, in the file": {set: of(jwt), issuers: []string{i.URL()}, err: "URL must not overlap with disallowed issuers"},
-		"bad CA": {
-			set: func(options *authnconfig.Options) { flags(options); options.OIDC.CAFile = "/no/such" },
-			err: "--oidc-ca-file",
+		"invalid file":                    {change: withFile("x"), err: "--authentication-config"},
+		"flags with the cluster's issuer": {change: setFlags, disallowed: []string{issuer.URL()}, err: "is the issuer of service account tokens"},
+		"file with the cluster's issuer":  {change: withFile(jwt), disallowed: []string{issuer.URL()}, err: "URL must not overlap with disallowed issuers"},
+		"missing CA file": {
+			change: func(options *authnconfig.Options) { setFlags(options); options.OIDC.CAFile = "/no/such" },
+			err:    "--oidc-ca-file",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := authnconfig.NewOptions()
-			test.set(options)
-			if errs := options.Validate(); len(errs) > 0 || options.IsSet() != (name != "nothing") {
-				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, options.IsSet(), name != "nothing")
+			test.change(options)
+			if errs := options.Validate(); len(errs) > 0 || options.IsSet() != (name != "no source") {
+				t.Fatalf("Validate() = %v, IsSet() = %t, want no errors, %t", errs, options.IsSet(), name != "no source")
 			}
 			source, err := options.Source(authnconfig.Config{
-				DisallowedIssuers: test.issuers,
-				AnonymousFixed:    test.fixed,
+				DisallowedIssuers: test.disallowed,
+				AnonymousFixed:    test.anonymousFixed,
 				Logger:            slog.New(slog.DiscardHandler),
 			})
 			if test.err != "" {
@@ -91,17 +92,17 @@ func TestOptionsSource(t *testing.T) {
 				}
 				runtime.Gosched()
 			}
-			r, ok, err := source.AuthenticateToken(ctx, i.Token(nil), nil)
-			if !ok || r.User.Name != test.user || (source.Anonymous() != nil) != test.anonymous {
-				t.Errorf("got %+v, %v, anonymous setting %v, want user %s, an anonymous setting: %t", r, err,
+			response, ok, err := source.AuthenticateToken(ctx, issuer.Token(nil), nil)
+			if !ok || response.User.Name != test.user || (source.Anonymous() != nil) != test.anonymous {
+				t.Errorf("got %+v, %v, anonymous setting %v, want user %s, an anonymous setting: %t", response, err,
 					source.Anonymous(), test.user, test.anonymous)
 			}
 		})
 	}
-	both := authnconfig.NewOptions()
-	flags(both)
-	both.File = "x"
-	if errs := both.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "mutually exclusive") {
+	flagsAndFile := authnconfig.NewOptions()
+	setFlags(flagsAndFile)
+	flagsAndFile.File = "x"
+	if errs := flagsAndFile.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "mutually exclusive") {
 		t.Errorf("both flags: errors = %v, want one about mutually exclusive flags", errs)
 	}
 }

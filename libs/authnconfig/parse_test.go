@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const header = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n"
 
-// issuer returns a valid entry, followed by the lines of more.
+// issuer returns a configuration with one issuer, followed by the lines of more.
 func issuer(more ...string) string {
 	return header + "jwt:\n- issuer:\n    url: https://one\n    audiences: [a]\n" + strings.Join(more, "")
 }
@@ -31,19 +31,19 @@ func TestParseAcceptsValidConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]string{
-		"every field":  string(full),
-		"v1alpha1":     strings.Replace(issuer(byName), "v1beta1", "v1alpha1", 1),
-		"least":        header,
-		"no issuer":    header + "jwt: []\n",
-		"anonymous":    header + "anonymous: {enabled: true}\n",
-		"conditions":   header + "anonymous: {enabled: true, conditions: [{path: /livez}]}\n",
-		"JSON":         `{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[]}`,
-		"email, sure":  issuer("  claimMappings:\n    username:\n      expression: claims.email\n  claimValidationRules:\n  - expression: claims.?email_verified.orValue(true) == true\n"),
-		"email claim":  issuer("  claimMappings:\n    username: {claim: email, prefix: ''}\n"),
-		"no email":     issuer("  claimMappings:\n    username:\n      expression: claims.emails[0]\n"),
-		"MatchAny one": strings.Replace(issuer(byName), "[a]", "[a]\n    audienceMatchPolicy: MatchAny", 1),
-		"no groups":    issuer(byName + "    groups: {prefix: ''}\n"),
-		"64 issuers":   manyIssuers(64),
+		"every field":                          string(full),
+		"v1alpha1":                             strings.Replace(issuer(byName), "v1beta1", "v1alpha1", 1),
+		"only version and kind":                header,
+		"no issuer":                            header + "jwt: []\n",
+		"anonymous":                            header + "anonymous: {enabled: true}\n",
+		"conditions":                           header + "anonymous: {enabled: true, conditions: [{path: /livez}]}\n",
+		"JSON":                                 `{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[]}`,
+		"email with a check of email_verified": issuer("  claimMappings:\n    username:\n      expression: claims.email\n  claimValidationRules:\n  - expression: claims.?email_verified.orValue(true) == true\n"),
+		"email claim":                          issuer("  claimMappings:\n    username: {claim: email, prefix: ''}\n"),
+		"claim emails":                         issuer("  claimMappings:\n    username:\n      expression: claims.emails[0]\n"),
+		"MatchAny with one audience":           strings.Replace(issuer(byName), "[a]", "[a]\n    audienceMatchPolicy: MatchAny", 1),
+		"no groups":                            issuer(byName + "    groups: {prefix: ''}\n"),
+		"64 issuers":                           manyIssuers(64),
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,17 +54,18 @@ func TestParseAcceptsValidConfigurations(t *testing.T) {
 	}
 }
 
-func manyIssuers(n int) string {
-	var b strings.Builder
-	b.WriteString(header + "jwt:\n")
-	for i := range n {
-		fmt.Fprintf(&b, "- issuer: {url: 'https://%d', audiences: [a]}\n%s", i, byName)
+func manyIssuers(count int) string {
+	var text strings.Builder
+	text.WriteString(header + "jwt:\n")
+	for i := range count {
+		fmt.Fprintf(&text, "- issuer: {url: 'https://%d', audiences: [a]}\n%s", i, byName)
 	}
-	return b.String()
+	return text.String()
 }
 
-// TestParseErrors rejects invalid configurations with the path of the field, and without secrets.
-func TestParseErrors(t *testing.T) {
+// TestParseRejectsInvalidConfigurations rejects invalid configurations with the path of the field,
+// and without secrets.
+func TestParseRejectsInvalidConfigurations(t *testing.T) {
 	expr := func(e string) string { return "  claimMappings:\n    username:\n      expression: '" + e + "'\n" }
 	more := func(lines string) string { return issuer(byName + lines) }
 	rules := func(lines string) string { return more("  claimValidationRules:\n" + lines) }
@@ -356,7 +357,7 @@ func TestClaimAndExpressionIsOneError(t *testing.T) {
 	for _, prefix := range []string{"", ", prefix: x"} {
 		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {claim: sub, expression: claims.sub"+prefix+"}\n")), nil)
 		if err == nil || strings.Contains(err.Error(), "prefix") {
-			t.Errorf("with %q: %v", prefix, err)
+			t.Errorf("claim and expression%s: got error %v, want one that does not mention the prefix", prefix, err)
 		}
 	}
 }
@@ -366,40 +367,40 @@ func TestPrefixWithoutClaimIsOneError(t *testing.T) {
 	for _, prefix := range []string{"", "x"} {
 		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {prefix: '"+prefix+"'}\n")), nil)
 		if err == nil || strings.Count(err.Error(), "claim or expression is required") != 1 {
-			t.Errorf("with %q: %v", prefix, err)
+			t.Errorf("prefix %q: got error %v, want \"claim or expression is required\" once", prefix, err)
 		}
 	}
 }
 
-// TestAnonymousAllows checks which paths allow anonymous requests.
-func TestAnonymousAllows(t *testing.T) {
+// TestAnonymousAllowsOnlyConfiguredPaths checks which paths allow anonymous requests.
+func TestAnonymousAllowsOnlyConfiguredPaths(t *testing.T) {
 	tests := []struct {
-		a    authnconfig.Anonymous
-		path string
-		want bool
+		setting authnconfig.Anonymous
+		path    string
+		want    bool
 	}{
-		{a: authnconfig.Anonymous{}, path: "/livez", want: false},
-		{a: authnconfig.Anonymous{Enabled: true}, path: "/api", want: true},
+		{setting: authnconfig.Anonymous{}, path: "/livez", want: false},
+		{setting: authnconfig.Anonymous{Enabled: true}, path: "/api", want: true},
 		{
-			a:    authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
-			path: "/livez",
-			want: true,
+			setting: authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
+			path:    "/livez",
+			want:    true,
 		},
 		{
-			a:    authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
-			path: "/livez/",
-			want: false,
+			setting: authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
+			path:    "/livez/",
+			want:    false,
 		},
 		{
-			a:    authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
-			path: "/api",
-			want: false,
+			setting: authnconfig.Anonymous{Enabled: true, Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}},
+			path:    "/api",
+			want:    false,
 		},
-		{a: authnconfig.Anonymous{Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}}, path: "/livez", want: false},
+		{setting: authnconfig.Anonymous{Conditions: []authnconfig.AnonymousCondition{{Path: "/livez"}}}, path: "/livez", want: false},
 	}
 	for _, tt := range tests {
-		if got := tt.a.Allows(tt.path); got != tt.want {
-			t.Errorf("%+v allows %s: %v, want %v", tt.a, tt.path, got, tt.want)
+		if got := tt.setting.Allows(tt.path); got != tt.want {
+			t.Errorf("%+v allows %s: %v, want %v", tt.setting, tt.path, got, tt.want)
 		}
 	}
 }

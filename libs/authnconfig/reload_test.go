@@ -23,10 +23,10 @@ import (
 )
 
 // issuerConfig returns the configuration of a test issuer with mappings and rules.
-func issuerConfig(i *oidctest.Provider, rest string) string {
-	ca := strings.ReplaceAll(strings.TrimSpace(i.CA()), "\n", "\n      ")
+func issuerConfig(issuer *oidctest.Provider, mappingsAndRules string) string {
+	ca := strings.ReplaceAll(strings.TrimSpace(issuer.CA()), "\n", "\n      ")
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: |\n      %s\n%s",
-		i.URL(), oidctest.ClientID, ca, rest)
+		issuer.URL(), oidctest.ClientID, ca, mappingsAndRules)
 }
 
 func usernameMapping(prefix string) string {
@@ -45,53 +45,53 @@ type fixture struct {
 // startAuthenticator runs an authenticator with a configuration file.
 func startAuthenticator(t *testing.T, content string) *fixture {
 	t.Helper()
-	w := &fixture{
+	started := &fixture{
 		file:     filepath.Join(t.TempDir(), "authn.yaml"),
 		logs:     make(chan string, 100),
 		registry: prometheus.NewRegistry(),
 	}
-	w.writeFile(t, content)
+	started.writeFile(t, content)
 	var err error
-	w.Authenticator, err = authnconfig.New(authnconfig.Config{
-		File:    w.file,
-		Logger:  slog.New(slog.NewTextHandler(logLines(w.logs), nil)),
-		Metrics: authnconfig.NewMetrics(w.registry, "me"), Reloaded: func() { w.reloads.Add(1) },
+	started.Authenticator, err = authnconfig.New(authnconfig.Config{
+		File:    started.file,
+		Logger:  slog.New(slog.NewTextHandler(logLines(started.logs), nil)),
+		Metrics: authnconfig.NewMetrics(started.registry, "me"), Reloaded: func() { started.reloads.Add(1) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- w.Run(ctx) }()
+	go func() { done <- started.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() = %v, want error %v", err, context.Canceled)
 		}
 	})
-	return w
+	return started
 }
 
 // logLines is a writer that sends log lines to a channel.
 type logLines chan string
 
-func (l logLines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
+func (l logLines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
 }
 
-func (w *fixture) writeFile(t *testing.T, content string) {
+func (f *fixture) writeFile(t *testing.T, content string) {
 	t.Helper()
-	next := w.file + ".next"
-	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, w.file)); err != nil {
+	next := f.file + ".next"
+	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, f.file)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // awaitLog waits until all texts were logged, in any order.
-func (w *fixture) awaitLog(t *testing.T, texts ...string) {
+func (f *fixture) awaitLog(t *testing.T, texts ...string) {
 	t.Helper()
-	for line := range w.logs {
+	for line := range f.logs {
 		texts = slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(line, text) })
 		if len(texts) == 0 {
 			return
@@ -100,9 +100,9 @@ func (w *fixture) awaitLog(t *testing.T, texts ...string) {
 }
 
 // authenticate returns the user of a token, or the reason of its rejection.
-func (w *fixture) authenticate(t *testing.T, token string) string {
+func (f *fixture) authenticate(t *testing.T, token string) string {
 	t.Helper()
-	resp, ok, err := w.AuthenticateToken(t.Context(), token, nil)
+	resp, ok, err := f.AuthenticateToken(t.Context(), token, nil)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -112,62 +112,54 @@ func (w *fixture) authenticate(t *testing.T, token string) string {
 	return resp.User.Name
 }
 
+// Parts of log messages that awaitLog waits for.
 const (
-	reachable = "OIDC issuer is reachable"
-	reloaded  = "configuration reloaded"
-	kept      = "keeping the previous one"
+	logReachable = "OIDC issuer is reachable"
+	logReloaded  = "configuration reloaded"
+	logKept      = "keeping the previous one"
 )
 
-// TestReload changes the issuers in the file. An invalid file keeps the previous ones.
-func TestReload(t *testing.T) {
-	one, two := oidctest.New(t), oidctest.New(t)
-	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	fixture.awaitLog(t, reachable)
+// expectUser checks the user of a token, or the reason of its rejection. condition says when.
+func (w *fixture) expectUser(t *testing.T, condition, token, want string) {
+	t.Helper()
+	if got := w.authenticate(t, token); got != want {
+		t.Errorf("%s: got user %q, want %q", condition, got, want)
+	}
+}
+
+// TestReloadAppliesIssuerChanges checks that a reload changes rules, and adds and removes issuers.
+// The keys of an unchanged issuer stay valid.
+func TestReloadAppliesIssuerChanges(t *testing.T) {
+	first, second := oidctest.New(t), oidctest.New(t)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(first, usernameMapping("a:")))
+	fixture.awaitLog(t, logReachable)
 	if err := fixture.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if got := fixture.authenticate(t, one.Token(nil)); got != "a:ada" {
-		t.Errorf("got %q, want \"a:ada\"", got)
-	}
-	if got := fixture.authenticate(t, two.Token(nil)); got != "no opinion" {
-		t.Errorf("unconfigured issuer: %q, want \"no opinion\"", got)
-	}
-	asked := one.KeyRequests()
+	fixture.expectUser(t, "configured issuer", first.Token(nil), "a:ada")
+	fixture.expectUser(t, "unconfigured issuer", second.Token(nil), "no opinion")
+	keyRequests := first.KeyRequests()
 
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+issuerConfig(two, usernameMapping("c:")))
-	fixture.awaitLog(t, reloaded, reachable)
-	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" {
-		t.Errorf("got %q, want \"b:ada\"", got)
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(first, usernameMapping("b:"))+issuerConfig(second, usernameMapping("c:")))
+	fixture.awaitLog(t, logReloaded, logReachable)
+	fixture.expectUser(t, "issuer with another prefix", first.Token(nil), "b:ada")
+	fixture.expectUser(t, "added issuer", second.Token(nil), "c:ada")
+	if requests := first.KeyRequests(); requests != keyRequests {
+		t.Errorf("an unchanged issuer got %d more requests, want none", requests-keyRequests)
 	}
-	if got := fixture.authenticate(t, two.Token(nil)); got != "c:ada" {
-		t.Errorf("got %q, want \"c:ada\"", got)
-	}
-	if n := one.KeyRequests(); n != asked {
-		t.Errorf("an unchanged issuer got %d more requests, want none", n-asked)
-	}
-	one.Rotate("RS256")
-	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" {
-		t.Errorf("unchanged issuer with a new key: %q, want \"b:ada\"", got)
-	}
+	first.Rotate("RS256")
+	fixture.expectUser(t, "unchanged issuer with a new key", first.Token(nil), "b:ada")
 
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("")))
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, one.Token(nil)); got != "no opinion" {
-		t.Errorf("removed issuer: %q, want \"no opinion\"", got)
-	}
-	if got := fixture.authenticate(t, two.Token(nil)); got != "ada" {
-		t.Errorf("got %q, want \"ada\"", got)
-	}
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(second, usernameMapping("")))
+	fixture.awaitLog(t, logReloaded)
+	fixture.expectUser(t, "removed issuer", first.Token(nil), "no opinion")
+	fixture.expectUser(t, "remaining issuer", second.Token(nil), "ada")
 	// Stopping an issuer must not affect others.
-	two.Rotate("RS256")
-	if got := fixture.authenticate(t, two.Token(nil)); got != "ada" {
-		t.Errorf("got %q, want \"ada\"", got)
-	}
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("d:")))
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, two.Token(nil)); got != "d:ada" {
-		t.Errorf("got %q, want \"d:ada\"", got)
-	}
+	second.Rotate("RS256")
+	fixture.expectUser(t, "remaining issuer with a new key", second.Token(nil), "ada")
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(second, usernameMapping("d:")))
+	fixture.awaitLog(t, logReloaded)
+	fixture.expectUser(t, "remaining issuer with another prefix", second.Token(nil), "d:ada")
 	if got := fixture.metricValue(t, "automatic_reloads_total", "success"); got != 3 || fixture.reloads.Load() != 3 {
 		t.Errorf("got %v counted reloads and %d calls of Reloaded, want 3 of each", got, fixture.reloads.Load())
 	}
@@ -179,15 +171,15 @@ func TestReload(t *testing.T) {
 // TestInvalidFileKeepsConfiguration checks that an invalid file is counted as a failed reload, and
 // that the previous configuration stays in use.
 func TestInvalidFileKeepsConfiguration(t *testing.T) {
-	one := oidctest.New(t)
-	good := header + "jwt:\n" + issuerConfig(one, usernameMapping("a:")) + "anonymous: {enabled: true}\n"
-	fixture := startAuthenticator(t, good)
-	fixture.awaitLog(t, reachable)
-	for i, bad := range []string{"", "{", header + "x: 1\n", strings.Replace(good, "claim: sub", "claim: ''", 1)} {
-		fixture.writeFile(t, bad)
-		fixture.awaitLog(t, kept)
-		if got := fixture.authenticate(t, one.Token(nil)); got != "a:ada" || !fixture.Anonymous().Allows("/") {
-			t.Errorf("invalid file %q: got %q, want the previous configuration, user a:ada", bad, got)
+	issuer := oidctest.New(t)
+	validFile := header + "jwt:\n" + issuerConfig(issuer, usernameMapping("a:")) + "anonymous: {enabled: true}\n"
+	fixture := startAuthenticator(t, validFile)
+	fixture.awaitLog(t, logReachable)
+	for i, invalidFile := range []string{"", "{", header + "x: 1\n", strings.Replace(validFile, "claim: sub", "claim: ''", 1)} {
+		fixture.writeFile(t, invalidFile)
+		fixture.awaitLog(t, logKept)
+		if got := fixture.authenticate(t, issuer.Token(nil)); got != "a:ada" || !fixture.Anonymous().Allows("/") {
+			t.Errorf("invalid file %q: got %q, want the previous configuration, user a:ada", invalidFile, got)
 		}
 		if got := fixture.metricValue(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
 			t.Errorf("got %v counted failures, want %d", got, i+1)
@@ -196,33 +188,33 @@ func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	if err := os.Remove(fixture.file); err != nil {
 		t.Fatal(err)
 	}
-	fixture.awaitLog(t, kept)
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("b:"))+"anonymous: {enabled: false}\n")
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, one.Token(nil)); got != "b:ada" || fixture.Anonymous().Allows("/") {
+	fixture.awaitLog(t, logKept)
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(issuer, usernameMapping("b:"))+"anonymous: {enabled: false}\n")
+	fixture.awaitLog(t, logReloaded)
+	if got := fixture.authenticate(t, issuer.Token(nil)); got != "b:ada" || fixture.Anonymous().Allows("/") {
 		t.Errorf("got user %q, want b:ada, and no anonymous requests", got)
 	}
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("c:")))
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, one.Token(nil)); got != "c:ada" || fixture.Anonymous() == nil || fixture.Anonymous().Allows("/") {
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(issuer, usernameMapping("c:")))
+	fixture.awaitLog(t, logReloaded)
+	if got := fixture.authenticate(t, issuer.Token(nil)); got != "c:ada" || fixture.Anonymous() == nil || fixture.Anonymous().Allows("/") {
 		t.Errorf("file without anonymous setting: got user %q, want c:ada, and no anonymous requests", got)
 	}
 }
 
 // TestReloadRejectsNoValidToken authenticates tokens continuously while the file changes.
 func TestReloadRejectsNoValidToken(t *testing.T) {
-	one := oidctest.New(t)
-	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	fixture.awaitLog(t, reachable)
-	token := one.Token(nil)
+	issuer := oidctest.New(t)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(issuer, usernameMapping("a:")))
+	fixture.awaitLog(t, logReachable)
+	token := issuer.Token(nil)
 	var stop atomic.Bool
-	var wg sync.WaitGroup
+	var clients sync.WaitGroup
 	for range 4 {
-		wg.Go(func() {
+		clients.Go(func() {
 			for !stop.Load() {
-				r, ok, err := fixture.AuthenticateToken(t.Context(), token, nil)
-				if !ok || !strings.HasSuffix(r.User.Name, ":ada") {
-					t.Errorf("got %+v, %v, %v, want a user of ada", r, ok, err)
+				response, ok, err := fixture.AuthenticateToken(t.Context(), token, nil)
+				if !ok || !strings.HasSuffix(response.User.Name, ":ada") {
+					t.Errorf("got %+v, %v, %v, want a user of ada", response, ok, err)
 					return
 				}
 			}
@@ -230,48 +222,44 @@ func TestReloadRejectsNoValidToken(t *testing.T) {
 	}
 	for i := range 5 {
 		// A new metadata URL creates a new provider for the issuer.
-		rest := usernameMapping(fmt.Sprintf("%d:", i))
-		content := header + "jwt:\n" + issuerConfig(one, rest)
+		mapping := usernameMapping(fmt.Sprintf("%d:", i))
+		content := header + "jwt:\n" + issuerConfig(issuer, mapping)
 		if i%2 == 0 {
-			content = strings.Replace(content, "    audiences:", "    discoveryURL: "+one.DiscoveryURL()+"\n    audiences:", 1)
+			content = strings.Replace(content, "    audiences:", "    discoveryURL: "+issuer.DiscoveryURL()+"\n    audiences:", 1)
 		}
 		fixture.writeFile(t, content)
-		fixture.awaitLog(t, reloaded)
+		fixture.awaitLog(t, logReloaded)
 	}
 	stop.Store(true)
-	wg.Wait()
-	if got := fixture.authenticate(t, token); got != "4:ada" {
-		t.Errorf("got %q, want \"4:ada\"", got)
-	}
+	clients.Wait()
+	fixture.expectUser(t, "after the last reload", token, "4:ada")
 }
 
 // TestUnreachableIssuerIsNotInitialized checks that tokens of an unreachable issuer fail with
 // ErrNotInitialized, and that other issuers are not affected.
 func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
-	one, down := oidctest.New(t), oidctest.New(t)
-	down.SetStatus(503)
-	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(down, usernameMapping("")))
-	fixture.awaitLog(t, reachable, "failed to read metadata")
-	if got := fixture.authenticate(t, one.Token(nil)); got != "ada" {
-		t.Errorf("got %q, want \"ada\"", got)
-	}
-	if got := fixture.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
+	reachableIssuer, unreachableIssuer := oidctest.New(t), oidctest.New(t)
+	unreachableIssuer.SetStatus(503)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(reachableIssuer, usernameMapping(""))+issuerConfig(unreachableIssuer, usernameMapping("")))
+	fixture.awaitLog(t, logReachable, "failed to read metadata")
+	fixture.expectUser(t, "reachable issuer", reachableIssuer.Token(nil), "ada")
+	if got := fixture.authenticate(t, unreachableIssuer.Token(nil)); !strings.Contains(got, "is not initialized") {
 		t.Errorf("got %q, want an error that contains %q", got, "is not initialized")
 	}
-	if err := fixture.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
-		t.Errorf("Check() = %v", err)
+	if err := fixture.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), unreachableIssuer.URL()) {
+		t.Errorf("Check() = %v, want error %v that names %s", err, oidctoken.ErrNotInitialized, unreachableIssuer.URL())
 	}
 }
 
-// TestStartErrors checks that New fails for an invalid and for a missing file.
-func TestStartErrors(t *testing.T) {
+// TestNewFailsForInvalidOrMissingFile checks that New fails for an invalid and for a missing file.
+func TestNewFailsForInvalidOrMissingFile(t *testing.T) {
 	dir := t.TempDir()
-	bad := filepath.Join(dir, "bad.yaml")
-	if err := os.WriteFile(bad, []byte(header+"x: 1\n"), 0o600); err != nil {
+	invalidFile := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(invalidFile, []byte(header+"x: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
-		bad:                             "bad.yaml: line 3: unknown field \"x\"",
+		invalidFile:                     "bad.yaml: line 3: unknown field \"x\"",
 		filepath.Join(dir, "none.yaml"): "--authentication-config: open",
 	} {
 		if _, err := authnconfig.New(authnconfig.Config{
@@ -285,42 +273,43 @@ func TestStartErrors(t *testing.T) {
 
 // TestTokensAreNeverLogged checks that neither errors nor log messages contain a rejected token.
 func TestTokensAreNeverLogged(t *testing.T) {
-	i := oidctest.New(t)
+	issuer := oidctest.New(t)
 	file := filepath.Join(t.TempDir(), "authn.yaml")
-	if err := os.WriteFile(file, []byte(header+"jwt:\n"+issuerConfig(i, usernameMapping(""))), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(header+"jwt:\n"+issuerConfig(issuer, usernameMapping(""))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var logs bytes.Buffer
-	a, err := authnconfig.New(authnconfig.Config{File: file, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+	authn, err := authnconfig.New(authnconfig.Config{File: file, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := i.Token(map[string]any{"aud": "x"})
-	if _, _, err := a.AuthenticateToken(t.Context(), token, nil); err == nil || strings.Contains(err.Error(),
+	token := issuer.Token(map[string]any{"aud": "x"})
+	if _, _, err := authn.AuthenticateToken(t.Context(), token, nil); err == nil || strings.Contains(err.Error(),
 		token) || strings.Contains(logs.String(), token) {
-		t.Errorf("got %v", err)
+		t.Errorf("token for another audience: got error %v, log %q, want an error, and the token in neither", err, logs.String())
 	}
-	if _, _, err := a.AuthenticateToken(t.Context(), strings.Repeat("a", authenticator.MaxTokenBytes+1),
+	if _, _, err := authn.AuthenticateToken(t.Context(), strings.Repeat("a", authenticator.MaxTokenBytes+1),
 		nil); !errors.Is(err, authenticator.ErrTooLong) {
-		t.Errorf("got %v, want error %v", err, authenticator.ErrTooLong)
+		t.Errorf("token over %d bytes: got %v, want error %v", authenticator.MaxTokenBytes, err, authenticator.ErrTooLong)
 	}
 }
 
-// metricValue returns a metric with a status.
+// metricValue returns the value of the metric with the suffix name and the label status. It returns
+// 0 if there is none.
 func (w *fixture) metricValue(t *testing.T, name, status string) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if !strings.HasSuffix(f.GetName(), name) {
+	for _, family := range families {
+		if !strings.HasSuffix(family.GetName(), name) {
 			continue
 		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "status" && l.GetValue() == status {
-					return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "status" && label.GetValue() == status {
+					return metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 				}
 			}
 		}

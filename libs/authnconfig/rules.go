@@ -72,14 +72,14 @@ type extraProgram struct {
 // checksEmail reports whether an expression checks that the email address is verified.
 func (r *rules) checksEmail() bool {
 	programs := []*celenv.Program{r.username}
-	for _, e := range r.extra {
-		programs = append(programs, e.program)
+	for _, extra := range r.extra {
+		programs = append(programs, extra.program)
 	}
-	for _, c := range r.claimChecks {
-		programs = append(programs, c.program)
+	for _, check := range r.claimChecks {
+		programs = append(programs, check.program)
 	}
-	for _, p := range programs {
-		if p.ReadsField(claimsVariable, "email_verified") {
+	for _, program := range programs {
+		if program.ReadsField(claimsVariable, "email_verified") {
 			return true
 		}
 	}
@@ -148,10 +148,10 @@ func (r *rules) mapUser(e *evaluation, claims oidctoken.Claims) (user authentica
 		}
 	}
 	user.Extra = claims.Extra()
-	for _, x := range r.extra {
-		values, err := e.evalStrings(x.program)
+	for _, extra := range r.extra {
+		values, err := e.evalStrings(extra.program)
 		if err != nil {
-			return user, fmt.Errorf("extra %q: %w", x.key, err)
+			return user, fmt.Errorf("extra %q: %w", extra.key, err)
 		}
 		if len(values) == 0 {
 			continue
@@ -159,15 +159,15 @@ func (r *rules) mapUser(e *evaluation, claims oidctoken.Claims) (user authentica
 		if user.Extra == nil {
 			user.Extra = map[string][]string{}
 		}
-		user.Extra[x.key] = values
+		user.Extra[extra.key] = values
 	}
 	return user, nil
 }
 
 // mapName returns the username that the claims map to.
-func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
+func (r *rules) mapName(e *evaluation, claims oidctoken.Claims) (string, error) {
 	if r.username == nil {
-		return c.Username(r.mappings.Username.Claim, *r.mappings.Username.Prefix)
+		return claims.Username(r.mappings.Username.Claim, *r.mappings.Username.Prefix)
 	}
 	name, err := e.evalString(r.username)
 	if err != nil {
@@ -181,37 +181,37 @@ func (r *rules) mapName(e *evaluation, c oidctoken.Claims) (string, error) {
 
 // requireAll returns an error unless all expressions are true.
 func (e *evaluation) requireAll(checks []boolRule) error {
-	for _, c := range checks {
-		ok, err := c.program.Bool(e.ctx, e.variables, e.budget)
+	for _, check := range checks {
+		ok, err := check.program.Bool(e.ctx, e.variables, e.budget)
 		if err != nil {
-			return fmt.Errorf("expression '%s': %w", c.program.Expression(), err)
+			return fmt.Errorf("expression '%s': %w", check.program.Expression(), err)
 		}
-		if !ok && c.message != "" {
-			return errors.New(c.message)
+		if !ok && check.message != "" {
+			return errors.New(check.message)
 		}
 		if !ok {
-			return fmt.Errorf("expression '%s' is false", c.program.Expression())
+			return fmt.Errorf("expression '%s' is false", check.program.Expression())
 		}
 	}
 	return nil
 }
 
-func (e *evaluation) evalString(p *celenv.Program) (string, error) {
-	value, err := p.Eval(e.ctx, e.variables, e.budget)
+func (e *evaluation) evalString(program *celenv.Program) (string, error) {
+	value, err := program.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return "", err
 	}
-	s, ok := value.(types.String)
+	text, ok := value.(types.String)
 	if !ok {
 		return "", fmt.Errorf("expression yields %s, not a string", value.Type().TypeName())
 	}
-	return string(s), nil
+	return string(text), nil
 }
 
 // evalStrings returns the strings of a value: the elements of a list, a single string, or none for
 // null, an empty list and the empty string.
-func (e *evaluation) evalStrings(p *celenv.Program) ([]string, error) {
-	value, err := p.Eval(e.ctx, e.variables, e.budget)
+func (e *evaluation) evalStrings(program *celenv.Program) ([]string, error) {
+	value, err := program.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
 		return nil, err
 	}
@@ -232,13 +232,13 @@ func (e *evaluation) evalStrings(p *celenv.Program) ([]string, error) {
 // stringList returns a CEL list of strings as a Go slice.
 func stringList(list ref.Val) ([]string, error) {
 	var out []string
-	for it := list.(traits.Lister).Iterator(); it.HasNext() == types.True; {
-		v := it.Next()
-		s, ok := v.(types.String)
+	for elements := list.(traits.Lister).Iterator(); elements.HasNext() == types.True; {
+		element := elements.Next()
+		text, ok := element.(types.String)
 		if !ok {
-			return nil, fmt.Errorf("expression yields a list with %s in it, not a string", v.Type().TypeName())
+			return nil, fmt.Errorf("expression yields a list with %s in it, not a string", element.Type().TypeName())
 		}
-		out = append(out, string(s))
+		out = append(out, string(text))
 	}
 	return out, nil
 }

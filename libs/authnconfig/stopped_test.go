@@ -22,18 +22,18 @@ import (
 // silentIssuer is an issuer that never responds.
 type silentIssuer struct {
 	*httptest.Server
-	asked, left chan struct{}
+	requested, canceled chan struct{}
 }
 
 func newSilentIssuer(t *testing.T) *silentIssuer {
-	s := &silentIssuer{asked: make(chan struct{}, 100), left: make(chan struct{}, 100)}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		s.asked <- struct{}{}
+	issuer := &silentIssuer{requested: make(chan struct{}, 100), canceled: make(chan struct{}, 100)}
+	issuer.Server = httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		issuer.requested <- struct{}{}
 		<-r.Context().Done()
-		s.left <- struct{}{}
+		issuer.canceled <- struct{}{}
 	}))
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(issuer.Close)
+	return issuer
 }
 
 func (s *silentIssuer) config() string {
@@ -45,54 +45,54 @@ func (s *silentIssuer) config() string {
 // TestRemovedIssuerIsRejectedAtOnce checks that a removed issuer is rejected and later changes
 // apply, while another issuer does not respond.
 func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
-	one, two, silentIssuer := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
-	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping(""))+issuerConfig(two, usernameMapping("a:")))
-	fixture.awaitLog(t, reachable)
-	fixture.awaitLog(t, reachable)
-	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(two, usernameMapping("b:"))+silentIssuer.config())
-	<-silentIssuer.asked
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, one.Token(nil)) + ", " + fixture.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
+	removedFirst, removedSecond, silentIssuer := oidctest.New(t), oidctest.New(t), newSilentIssuer(t)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(removedFirst, usernameMapping(""))+issuerConfig(removedSecond, usernameMapping("a:")))
+	fixture.awaitLog(t, logReachable)
+	fixture.awaitLog(t, logReachable)
+	fixture.writeFile(t, header+"jwt:\n"+issuerConfig(removedSecond, usernameMapping("b:"))+silentIssuer.config())
+	<-silentIssuer.requested
+	fixture.awaitLog(t, logReloaded)
+	if got := fixture.authenticate(t, removedFirst.Token(nil)) + ", " + fixture.authenticate(t, removedSecond.Token(nil)); got != "no opinion, b:ada" {
 		t.Errorf("while an issuer does not respond: %s, want \"no opinion, b:ada\"", got)
 	}
 	fixture.writeFile(t, header+"jwt:\n"+silentIssuer.config())
-	fixture.awaitLog(t, reloaded)
-	if got := fixture.authenticate(t, two.Token(nil)); got != "no opinion" {
+	fixture.awaitLog(t, logReloaded)
+	if got := fixture.authenticate(t, removedSecond.Token(nil)); got != "no opinion" {
 		t.Errorf("while the issuer still does not respond: %s, want \"no opinion\"", got)
 	}
-	if len(silentIssuer.left) > 0 {
-		t.Error("the silent issuer got no request, want one that is still open")
+	if len(silentIssuer.canceled) > 0 {
+		t.Error("the request to the silent issuer was canceled, want it still open")
 	}
 }
 
 // TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the previous URL are used with the
 // current rules, for a limited time, while the new keys are unknown.
 func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
-	one, silentIssuer := oidctest.New(t), newSilentIssuer(t)
-	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(one, usernameMapping("a:")))
-	fixture.awaitLog(t, reachable)
-	moved := func(rest string) string {
-		return header + "jwt:\n" + strings.Replace(issuerConfig(one, rest), "    audiences:",
+	issuer, silentIssuer := oidctest.New(t), newSilentIssuer(t)
+	fixture := startAuthenticator(t, header+"jwt:\n"+issuerConfig(issuer, usernameMapping("a:")))
+	fixture.awaitLog(t, logReachable)
+	moved := func(mapping string) string {
+		return header + "jwt:\n" + strings.Replace(issuerConfig(issuer, mapping), "    audiences:",
 			"    discoveryURL: "+silentIssuer.URL+"/there\n    audiences:", 1)
 	}
-	ends := map[time.Time]bool{}
-	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
+	expiries := map[time.Time]bool{}
+	for _, prefix := range []string{"b:", "c:"} { // the second reload does not change the URL
 		fixture.writeFile(t, moved(usernameMapping(prefix)))
-		fixture.awaitLog(t, reloaded)
-		resp, ok, err := fixture.AuthenticateToken(t.Context(), one.Token(nil), nil)
+		fixture.awaitLog(t, logReloaded)
+		resp, ok, err := fixture.AuthenticateToken(t.Context(), issuer.Token(nil), nil)
 		if err != nil || !ok || resp.User.Name != prefix+"ada" {
 			t.Fatalf("got %+v, %v, %v, want user %s", resp, ok, err, prefix+"ada")
 		}
-		ends[resp.Expires] = true
+		expiries[resp.Expires] = true
 		if time.Until(resp.Expires) > time.Minute {
-			t.Errorf("former keys are valid until %v, want time.Until(r.Expires) at most %v", resp.Expires, time.Minute)
+			t.Errorf("former keys are valid until %v, want a time within %v", resp.Expires, time.Minute)
 		}
 	}
-	if len(ends) != 1 {
-		t.Errorf("a further reload extends the validity of former keys: %v, want 1", ends)
+	if len(expiries) != 1 {
+		t.Errorf("a further reload extends the validity of former keys: %v, want 1", expiries)
 	}
-	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
-	if _, ok, err := fixture.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+	unknownKeyToken := oidctest.New(t).Token(map[string]any{"iss": issuer.URL()})
+	if _, ok, err := fixture.AuthenticateToken(t.Context(), unknownKeyToken, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("unknown key while the new keys are unknown: %v, %v, want false, error %v", ok, err,
 			authenticator.ErrUnavailable)
 	}
@@ -102,13 +102,13 @@ func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 func TestRemovedIssuerIsNotRequested(t *testing.T) {
 	silentIssuer := newSilentIssuer(t)
 	w := startAuthenticator(t, header+"jwt:\n"+silentIssuer.config())
-	<-silentIssuer.asked
+	<-silentIssuer.requested
 	w.writeFile(t, header+"jwt: []\n")
-	w.awaitLog(t, reloaded)
+	w.awaitLog(t, logReloaded)
 	bound := time.NewTimer(5 * time.Second) // shorter than the timeout of a request
 	defer bound.Stop()
 	select {
-	case <-silentIssuer.left:
+	case <-silentIssuer.canceled:
 	case <-bound.C:
 		t.Error("the request to the removed issuer is open after 5 s, want it canceled")
 	}
@@ -123,7 +123,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
 			w.writeFile(t, header+"anonymous: {enabled: true}\n")
 			reloaded := make(chan struct{}, 1)
-			a, err := authnconfig.New(authnconfig.Config{
+			authn, err := authnconfig.New(authnconfig.Config{
 				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: metrics, Reloaded: func() { reloaded <- struct{}{} },
 			})
 			if err != nil {
@@ -131,10 +131,10 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error)
-			go func() { done <- a.Run(ctx) }()
+			go func() { done <- authn.Run(ctx) }()
 			w.writeFile(t, header+"anonymous: {enabled: false}\n")
 			<-reloaded
-			if a.Anonymous().Allows("/") {
+			if authn.Anonymous().Allows("/") {
 				t.Error("Allows(\"/\") = true after the reload, want false as in the new file")
 			}
 			cancel()

@@ -12,14 +12,15 @@ import (
 	"binnacle/libs/authorizer"
 )
 
+// fixedAuthorizer has the same result for every request.
 type fixedAuthorizer struct {
-	d      authorizer.Decision
-	reason string
-	err    error
+	decision authorizer.Decision
+	reason   string
+	err      error
 }
 
 func (s fixedAuthorizer) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
-	return s.d, s.reason, s.err
+	return s.decision, s.reason, s.err
 }
 
 func (s fixedAuthorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
@@ -29,34 +30,34 @@ func (s fixedAuthorizer) RulesFor(context.Context, *authorizer.User, string) (au
 	}, s.err
 }
 
-// TestChainReturnsFirstDecision checks that the first member that allows or denies decides, and
-// that all reasons and errors are returned if none does.
+// TestChainReturnsFirstDecision checks that the first member that allows or denies decides. If no
+// member does, the chain returns all reasons and errors.
 func TestChainReturnsFirstDecision(t *testing.T) {
-	no := fixedAuthorizer{reason: "a"}
-	yes := fixedAuthorizer{d: authorizer.Allow, reason: "yes"}
-	never := fixedAuthorizer{d: authorizer.Deny, reason: "never"}
+	noOpinion := fixedAuthorizer{reason: "a"}
+	allows := fixedAuthorizer{decision: authorizer.Allow, reason: "yes"}
+	denies := fixedAuthorizer{decision: authorizer.Deny, reason: "never"}
 	broken := fixedAuthorizer{reason: "b", err: errors.New("x")}
 	for _, test := range []struct {
-		chain  authorizer.Chain
-		d      authorizer.Decision
-		reason string
-		err    string
+		chain    authorizer.Chain
+		decision authorizer.Decision
+		reason   string
+		err      string
 	}{
-		{chain: nil, d: authorizer.NoOpinion, reason: "", err: ""},
-		{chain: authorizer.Chain{no, yes, never}, d: authorizer.Allow, reason: "yes", err: ""},
-		{chain: authorizer.Chain{no, never, yes}, d: authorizer.Deny, reason: "never", err: ""},
+		{chain: nil, decision: authorizer.NoOpinion, reason: "", err: ""},
+		{chain: authorizer.Chain{noOpinion, allows, denies}, decision: authorizer.Allow, reason: "yes", err: ""},
+		{chain: authorizer.Chain{noOpinion, denies, allows}, decision: authorizer.Deny, reason: "never", err: ""},
 		{
-			chain:  authorizer.Chain{broken, yes},
-			d:      authorizer.Allow,
-			reason: "yes",
-			err:    "",
+			chain:    authorizer.Chain{broken, allows},
+			decision: authorizer.Allow,
+			reason:   "yes",
+			err:      "",
 		}, // a later member may allow after an error
-		{chain: authorizer.Chain{no, broken, fixedAuthorizer{}}, d: authorizer.NoOpinion, reason: "a\nb", err: "x"},
+		{chain: authorizer.Chain{noOpinion, broken, fixedAuthorizer{}}, decision: authorizer.NoOpinion, reason: "a\nb", err: "x"},
 		{
-			chain:  authorizer.Chain{broken, fixedAuthorizer{err: errors.New("y")}},
-			d:      authorizer.NoOpinion,
-			reason: "b",
-			err:    "[x, y]",
+			chain:    authorizer.Chain{broken, fixedAuthorizer{err: errors.New("y")}},
+			decision: authorizer.NoOpinion,
+			reason:   "b",
+			err:      "[x, y]",
 		},
 	} {
 		decision, reason, err := test.chain.Authorize(t.Context(), &authorizer.Attributes{})
@@ -64,19 +65,26 @@ func TestChainReturnsFirstDecision(t *testing.T) {
 		if err != nil {
 			text = err.Error()
 		}
-		if decision != test.d || reason != test.reason || text != test.err {
-			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", test.chain, decision, reason, text, test.d, test.reason, test.err)
+		if decision != test.decision || reason != test.reason || text != test.err {
+			t.Errorf("%v: got %v, reason %q, error %q, want %v, %q, %q", test.chain, decision, reason, text, test.decision, test.reason, test.err)
 		}
 	}
-	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{},
+}
+
+// TestChainJoinsRulesOfMembers checks that the rules of all members are returned, with the errors.
+func TestChainJoinsRulesOfMembers(t *testing.T) {
+	noOpinion := fixedAuthorizer{reason: "a"}
+	broken := fixedAuthorizer{reason: "b", err: errors.New("x")}
+	rules, err := authorizer.Chain{noOpinion, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{},
 		authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
 	if len(rules.Resource) != 3 || len(rules.NonResource) != 1 || !rules.Incomplete || err == nil || err.Error() != "x" {
 		t.Errorf("got rules %+v, %v, want 3 of resources, 1 of other paths, incomplete, and the error x", rules, err)
 	}
 }
 
-// TestReviewRoundTrip converts a review to attributes and back.
-func TestReviewRoundTrip(t *testing.T) {
+// TestReviewSpecSurvivesConversionToAttributes converts the spec of a review to attributes and back.
+// Raw selectors become requirements. Requirements that cannot be converted are reported.
+func TestReviewSpecSurvivesConversionToAttributes(t *testing.T) {
 	for in, want := range map[string]struct{ spec, problems string }{
 		`{"user":"a","groups":["g"],"uid":"u","extra":{"k":["v"]},"nonResourceAttributes":{"path":"/x","verb":"get"}}`: {
 			spec: `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"a","groups":["g"],"extra":{"k":["v"]},"uid":"u"}`},

@@ -18,6 +18,7 @@ import (
 
 const secretText = "abcdef0123456789"
 
+// secrets holds Secrets by namespace/name. A lookup of a nil Secret fails with errDown.
 type secrets map[string]*corev1.Secret
 
 var errDown = errors.New("down")
@@ -50,10 +51,11 @@ func secretWith(key, value string) *corev1.Secret {
 	return secret(func(s *corev1.Secret) { s.Data[key] = []byte(value) })
 }
 
-// TestAuthenticate authenticates, rejects or ignores tokens by their secrets.
-func TestAuthenticate(t *testing.T) {
+// TestTokenIsAcceptedOnlyWithValidSecretObject checks which tokens are accepted, rejected or
+// ignored, by the content of their Secret.
+func TestTokenIsAcceptedOnlyWithValidSecretObject(t *testing.T) {
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
-	good := "abc123." + secretText
+	validToken := "abc123." + secretText
 	for name, test := range map[string]struct {
 		secret *corev1.Secret
 		down   bool
@@ -61,52 +63,52 @@ func TestAuthenticate(t *testing.T) {
 		groups []string // of the user; nil if not authenticated
 		err    string   // "" with nil groups: the token is ignored
 	}{
-		"good": {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
+		"valid": {secret: secret(nil), token: validToken, groups: []string{"system:bootstrappers"}},
 		"not yet expired": {
 			secret: secretWith("expiration", "2025-06-01T12:00:01Z"),
-			token:  good,
+			token:  validToken,
 			groups: []string{"system:bootstrappers"},
 		},
 		"extra groups": {
 			secret: secretWith("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"),
-			token:  good,
+			token:  validToken,
 			groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"},
 		},
-		"expired":               {secret: secretWith("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
-		"unreadable expiration": {secret: secretWith("expiration", "tomorrow"), token: good, err: "expiration"},
-		"wrong secret":          {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
-		"no such id":            {secret: secret(nil), token: "zzz123." + secretText, err: "not found"},
-		"id differs from name":  {secret: secretWith("token-id", "abc124"), token: good, err: "token-id"},
-		"no id":                 {secret: secretWith("token-id", ""), token: good, err: "token-id"},
-		"short secret inside":   {secret: secretWith("token-secret", "abc"), token: good, err: "token-secret"},
+		"expired":                    {secret: secretWith("expiration", "2025-06-01T12:00:00Z"), token: validToken, err: "has expired"},
+		"unreadable expiration":      {secret: secretWith("expiration", "tomorrow"), token: validToken, err: "expiration"},
+		"wrong secret":               {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
+		"no such id":                 {secret: secret(nil), token: "zzz123." + secretText, err: "not found"},
+		"id differs from name":       {secret: secretWith("token-id", "abc124"), token: validToken, err: "token-id"},
+		"no id":                      {secret: secretWith("token-id", ""), token: validToken, err: "token-id"},
+		"short secret in the Secret": {secret: secretWith("token-secret", "abc"), token: validToken, err: "token-secret"},
 		"usage off": {
 			secret: secretWith("usage-bootstrap-authentication", "false"),
-			token:  good,
+			token:  validToken,
 			err:    "not for authentication",
 		},
 		"usage in capitals": {
 			secret: secretWith("usage-bootstrap-authentication", "True"),
-			token:  good,
+			token:  validToken,
 			err:    "not for authentication",
 		},
-		"foreign group": {secret: secretWith("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
+		"foreign group": {secret: secretWith("auth-extra-groups", "system:masters"), token: validToken, err: "auth-extra-groups"},
 		"group with a space": {
 			secret: secretWith("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"),
-			token:  good,
+			token:  validToken,
 			err:    "auth-extra-groups",
 		},
-		"another type": {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: good, err: "not of type"},
+		"another type": {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: validToken, err: "not of type"},
 		"being deleted": {
 			secret: secret(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: now} }),
-			token:  good,
+			token:  validToken,
 			err:    "deleted",
 		},
-		"lookup fails": {down: true, token: good, err: "down"},
+		"lookup fails": {down: true, token: validToken, err: "down"},
 		"capitals":     {secret: secret(nil), token: "ABC123." + secretText},
-		"truncated":    {secret: secret(nil), token: good[:len(good)-1]},
-		"longer":       {secret: secret(nil), token: good + "0"},
-		"a newline":    {secret: secret(nil), token: good[:len(good)-1] + "\n"},
-		"no dot":       {secret: secret(nil), token: strings.Replace(good, ".", "0", 1)},
+		"truncated":    {secret: secret(nil), token: validToken[:len(validToken)-1]},
+		"longer":       {secret: secret(nil), token: validToken + "0"},
+		"a newline":    {secret: secret(nil), token: validToken[:len(validToken)-1] + "\n"},
+		"no dot":       {secret: secret(nil), token: strings.Replace(validToken, ".", "0", 1)},
 		"empty":        {secret: secret(nil), token: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +116,8 @@ func TestAuthenticate(t *testing.T) {
 			if test.secret == nil && !test.down {
 				store = secrets{}
 			}
-			a := bootstraptoken.New(store, func() time.Time { return now })
-			resp, ok, err := a.AuthenticateToken(t.Context(), test.token, nil)
+			tokens := bootstraptoken.New(store, func() time.Time { return now })
+			resp, ok, err := tokens.AuthenticateToken(t.Context(), test.token, nil)
 			switch {
 			case ok != (test.groups != nil):
 				t.Fatalf("got authenticated: %t, %v, want %t", ok, err, test.groups != nil)

@@ -46,9 +46,9 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
+func (a *authority) sign(template, issuer *x509.Certificate) *x509.Certificate {
 	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, c, by, &a.key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &a.key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -90,70 +90,72 @@ func newGuard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool))
 	return g
 }
 
-// TestCheck checks that callers are allowed by the names in their certificates.
-func TestCheck(t *testing.T) {
-	ours, other := newAuthority(t), newAuthority(t)
+// TestCheckAcceptsTrustedCertificatesWithAllowedNames checks that a caller needs a valid client
+// certificate with an allowed name, unless any client is allowed.
+func TestCheckAcceptsTrustedCertificatesWithAllowedNames(t *testing.T) {
+	trusted, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
-	api := ours.client("api", later)
-	server := ours.sign(&x509.Certificate{
+	api := trusted.client("api", later)
+	server := trusted.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(3),
 		Subject:      pkix.Name{CommonName: "api"},
 		NotAfter:     later,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, ours.cert)
-	plain := httptest.NewRequest(http.MethodPost, "/", nil)
+	}, trusted.cert)
+	withoutTLS := httptest.NewRequest(http.MethodPost, "/", nil)
 	for name, test := range map[string]struct {
 		request *http.Request
 		options Options
 		ok      bool
 	}{
-		"a client": {request: requestWithCerts(api), options: Options{}, ok: true},
-		"a client of a name": {
+		"no names configured": {request: requestWithCerts(api), options: Options{}, ok: true},
+		"allowed name": {
 			request: requestWithCerts(api),
 			options: Options{Names: []string{"x", "api"}},
 			ok:      true,
 		},
-		"of another name": {request: requestWithCerts(api), options: Options{Names: []string{"x"}}, ok: false},
-		"of another CA": {
+		"another name": {request: requestWithCerts(api), options: Options{Names: []string{"x"}}, ok: false},
+		"certificate of another CA": {
 			request: requestWithCerts(other.client("api", later)),
 			options: Options{Names: []string{"api"}},
 			ok:      false,
 		},
-		"a server's certificate": {request: requestWithCerts(server), options: Options{}, ok: false},
-		"an expired certificate": {
-			request: requestWithCerts(ours.client("api", time.Now().Add(-time.Minute))),
+		"server certificate": {request: requestWithCerts(server), options: Options{}, ok: false},
+		"expired certificate": {
+			request: requestWithCerts(trusted.client("api", time.Now().Add(-time.Minute))),
 			options: Options{},
 			ok:      false,
 		},
 		"no certificate":                     {request: requestWithCerts(), options: Options{}, ok: false},
-		"no TLS":                             {request: plain, options: Options{}, ok: false},
+		"no TLS":                             {request: withoutTLS, options: Options{}, ok: false},
 		"no certificate, any client allowed": {request: requestWithCerts(), options: Options{AnyClient: true}, ok: true},
-		"no TLS, any client allowed":         {request: plain, options: Options{AnyClient: true}, ok: true},
+		"no TLS, any client allowed":         {request: withoutTLS, options: Options{AnyClient: true}, ok: true},
 	} {
-		g := newGuard(t, test.options, ours.verify)
+		guard := newGuard(t, test.options, trusted.verify)
 		for range 2 { // the second result may be cached
-			if err := g.Check(test.request); (err == nil) != test.ok {
+			if err := guard.Check(test.request); (err == nil) != test.ok {
 				t.Errorf("%s: Check() = %v, want success: %v", name, err, test.ok)
 			}
 		}
 	}
-	nothing := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) {
-		o, _ := ours.verify()
+	withoutCA := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) {
+		o, _ := trusted.verify()
 		return o, false
 	})
-	if nothing.Check(requestWithCerts(api)) == nil {
+	if withoutCA.Check(requestWithCerts(api)) == nil {
 		t.Error("Check() of a client without a CA to verify it = nil, want an error")
 	}
 }
 
-// TestCertificateExpires checks that a certificate is accepted until it expires or the CAs change.
-func TestCertificateExpires(t *testing.T) {
-	ours, other := newAuthority(t), newAuthority(t)
-	options, _ := ours.verify()
+// TestCertificateIsAcceptedUntilItExpiresOrCAsChange checks that a certificate is accepted until it
+// expires or the CAs change.
+func TestCertificateIsAcceptedUntilItExpiresOrCAsChange(t *testing.T) {
+	trusted, other := newAuthority(t), newAuthority(t)
+	options, _ := trusted.verify()
 	now := time.Now()
 	guard := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
 	guard.now = func() time.Time { return now }
-	r := requestWithCerts(ours.client("api", now.Add(20*time.Second)))
+	r := requestWithCerts(trusted.client("api", now.Add(20*time.Second)))
 	if err := guard.Check(r); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,7 @@ func TestCertificateExpires(t *testing.T) {
 	if guard.Check(r) == nil {
 		t.Error("Check() of an expired certificate = nil, want an error")
 	}
-	r = requestWithCerts(ours.client("api", now.Add(time.Hour)))
+	r = requestWithCerts(trusted.client("api", now.Add(time.Hour)))
 	if err := guard.Check(r); err != nil {
 		t.Fatal(err)
 	}
@@ -171,17 +173,18 @@ func TestCertificateExpires(t *testing.T) {
 	}
 }
 
-// TestCheckAfterClockChange checks that a cached result is not used after the clock was set.
-func TestCheckAfterClockChange(t *testing.T) {
-	ours := newAuthority(t)
-	options, _ := ours.verify()
+// TestCachedResultIsIgnoredAfterClockChange checks that a cached result is not used after the clock
+// was set.
+func TestCachedResultIsIgnoredAfterClockChange(t *testing.T) {
+	trusted := newAuthority(t)
+	options, _ := trusted.verify()
 	read := time.Now()
 	for name, ahead := range map[string]time.Duration{"ahead": 3 * time.Hour, "back": -3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			now := read
 			guard := newGuard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
 			guard.now = func() time.Time { return now }
-			r := requestWithCerts(ours.client("api", read.Add(time.Hour)))
+			r := requestWithCerts(trusted.client("api", read.Add(time.Hour)))
 			if err := guard.Check(r); err != nil {
 				t.Fatal(err)
 			}
@@ -193,30 +196,30 @@ func TestCheckAfterClockChange(t *testing.T) {
 	}
 }
 
-// TestOptionsValidateClientCA checks which combinations of flags are valid with and without a
-// client CA.
-func TestOptionsValidateClientCA(t *testing.T) {
+// TestOptionsRequireClientCAUnlessAnyClientIsAllowed checks which combinations of flags are valid
+// with and without a client CA.
+func TestOptionsRequireClientCAUnlessAnyClientIsAllowed(t *testing.T) {
 	for _, test := range []struct {
-		args []string
-		ca   string
-		want string
+		args   []string
+		caFile string
+		want   string
 	}{
-		{args: nil, ca: "ca.crt", want: ""},
-		{args: nil, ca: "", want: "--client-ca-file is required"},
-		{args: []string{"--allowed-client-names=a"}, ca: "ca.crt", want: ""},
-		{args: []string{"--insecure-allow-any-client"}, ca: "", want: ""},
-		{args: []string{"--insecure-allow-any-client", "--allowed-client-names=a"}, ca: "ca.crt", want: "contradict each other"},
-		{args: []string{"--allowed-client-names=a,,b"}, ca: "ca.crt", want: "a name is empty"},
+		{args: nil, caFile: "ca.crt", want: ""},
+		{args: nil, caFile: "", want: "--client-ca-file is required"},
+		{args: []string{"--allowed-client-names=a"}, caFile: "ca.crt", want: ""},
+		{args: []string{"--insecure-allow-any-client"}, caFile: "", want: ""},
+		{args: []string{"--insecure-allow-any-client", "--allowed-client-names=a"}, caFile: "ca.crt", want: "contradict each other"},
+		{args: []string{"--allowed-client-names=a,,b"}, caFile: "ca.crt", want: "a name is empty"},
 	} {
 		var options Options
-		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		options.AddFlags(f)
-		if err := f.Parse(test.args); err != nil {
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		options.AddFlags(flags)
+		if err := flags.Parse(test.args); err != nil {
 			t.Fatal(err)
 		}
-		err := errors.Join(options.Validate(test.ca)...)
+		err := errors.Join(options.Validate(test.caFile)...)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v with CA %q: %v, want %q", test.args, test.ca, err, test.want)
+			t.Errorf("%v with CA %q: %v, want %q", test.args, test.caFile, err, test.want)
 		}
 	}
 }

@@ -193,7 +193,7 @@ func requireNonEmpty(argument, value string) string {
 
 // asServiceAccount returns an authorizer that checks what a service account may do.
 func asServiceAccount(args ...ref.Val) ref.Val {
-	c, ok := args[0].(*authzCheck)
+	check, ok := args[0].(*authzCheck)
 	namespace, namespaceIsText := args[1].(types.String)
 	name, nameIsText := args[2].(types.String)
 	switch {
@@ -207,7 +207,7 @@ func asServiceAccount(args ...ref.Val) ref.Val {
 	return NewAuthorizer(&authorizer.User{
 		Name:   satoken.Username(string(namespace), string(name)),
 		Groups: satoken.Groups(string(namespace)),
-	}, c.decide)
+	}, check.decide)
 }
 
 // selectFields drops a selector that cannot be parsed. The check then asks for broader access.

@@ -32,8 +32,8 @@ func decide(attributes *authorizer.Attributes) (authorizer.Decision, string, err
 	return authorizer.NoOpinion, "", nil
 }
 
-// TestAuthorizerFunctions evaluates the functions of the authorizer library.
-func TestAuthorizerFunctions(t *testing.T) {
+// TestAuthorizerLibraryReturnsDecisions evaluates the functions of the authorizer library.
+func TestAuthorizerLibraryReturnsDecisions(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{
 		"authorizer":                 celenv.AuthorizerType,
 		"authorizer.requestResource": celenv.ResourceCheckType,
@@ -76,20 +76,20 @@ func TestAuthorizerFunctions(t *testing.T) {
 		},
 		{expression: `[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, wantErr: "cost limit"},
 	}
-	for _, tt := range tests {
-		program, err := env.Compile(tt.expression, cel.BoolType)
+	for _, test := range tests {
+		program, err := env.Compile(test.expression, cel.BoolType)
 		if err != nil {
-			t.Errorf("%s: %v", tt.expression, err)
+			t.Errorf("%s: %v", test.expression, err)
 			continue
 		}
 		ok, err := program.Bool(context.Background(), variables, nil)
 		switch {
-		case tt.wantErr != "":
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("%s: error %v, want one that contains %q", tt.expression, err, tt.wantErr)
+		case test.wantErr != "":
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("%s: error %v, want one that contains %q", test.expression, err, test.wantErr)
 			}
 		case err != nil || !ok:
-			t.Errorf("%s: got %t, %v, want true", tt.expression, ok, err)
+			t.Errorf("%s: got %t, %v, want true", test.expression, ok, err)
 		}
 	}
 }

@@ -87,32 +87,33 @@ func TestExpressionsOverPlainValues(t *testing.T) {
 	}
 }
 
-// TestCompileErrors checks the errors for expressions that do not compile or have another type.
-func TestCompileErrors(t *testing.T) {
+// TestCompileRejectsInvalidExpressions checks the errors for expressions that do not compile or
+// have another type.
+func TestCompileRejectsInvalidExpressions(t *testing.T) {
 	tests := []struct {
 		expression string
-		want       []*cel.Type
-		text       string
+		types      []*cel.Type
+		wantErr    string
 	}{
-		{expression: `user.name`, want: nil, text: "undefined field 'name'"},
-		{expression: `unknown.name`, want: nil, text: "undeclared reference to 'unknown'"},
-		{expression: `user.`, want: nil, text: "Syntax error"},
-		{expression: `user.username`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not string"},
-		{expression: `claims.n`, want: []*cel.Type{cel.BoolType}, text: "must evaluate to bool, not dyn"},
+		{expression: `user.name`, types: nil, wantErr: "undefined field 'name'"},
+		{expression: `unknown.name`, types: nil, wantErr: "undeclared reference to 'unknown'"},
+		{expression: `user.`, types: nil, wantErr: "Syntax error"},
+		{expression: `user.username`, types: []*cel.Type{cel.BoolType}, wantErr: "must evaluate to bool, not string"},
+		{expression: `claims.n`, types: []*cel.Type{cel.BoolType}, wantErr: "must evaluate to bool, not dyn"},
 		{
 			expression: `1`,
-			want:       []*cel.Type{cel.StringType, cel.ListType(cel.StringType)},
-			text:       "must evaluate to string or list(string), not int",
+			types:      []*cel.Type{cel.StringType, cel.ListType(cel.StringType)},
+			wantErr:    "must evaluate to string or list(string), not int",
 		},
-		{expression: `"a".matches("(")`, want: nil, text: "invalid matches argument"},
-		{expression: `[1, "a"]`, want: nil, text: "expected type 'int' but found 'string'"},
-		{expression: strings.Repeat("[", 1000), want: nil, text: "compilation failed"},
+		{expression: `"a".matches("(")`, types: nil, wantErr: "invalid matches argument"},
+		{expression: `[1, "a"]`, types: nil, wantErr: "expected type 'int' but found 'string'"},
+		{expression: strings.Repeat("[", 1000), types: nil, wantErr: "compilation failed"},
 	}
 	env := userEnv(t)
 	for _, tt := range tests {
 		t.Run(tt.expression, func(t *testing.T) {
-			if _, err := env.Compile(tt.expression, tt.want...); err == nil || !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("got %v, want %q", err, tt.text)
+			if _, err := env.Compile(tt.expression, tt.types...); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("got %v, want %q", err, tt.wantErr)
 			}
 		})
 	}
@@ -125,8 +126,9 @@ func longVariables() map[string]any {
 	return map[string]any{"claims": map[string]any{"text": strings.Repeat("a", 100_000), "part": strings.Repeat("b", 20_000)}}
 }
 
-// TestEvalIsBounded checks that an evaluation ends at its cost limit and with its context.
-func TestEvalIsBounded(t *testing.T) {
+// TestEvalStopsAtCostLimitAndWithContext checks that an evaluation ends at its cost limit and with
+// its context.
+func TestEvalStopsAtCostLimitAndWithContext(t *testing.T) {
 	env := userEnv(t)
 	p, err := env.Compile(expensiveExpression)
 	if err != nil {
@@ -155,8 +157,8 @@ func TestEvalIsBounded(t *testing.T) {
 	}
 }
 
-// TestBudgetIsShared checks that several evaluations together exhaust a Budget.
-func TestBudgetIsShared(t *testing.T) {
+// TestEvaluationsExhaustSharedBudget checks that several evaluations together exhaust a Budget.
+func TestEvaluationsExhaustSharedBudget(t *testing.T) {
 	program, err := userEnv(t).Compile(`claims.list.exists(e, e == "b")`)
 	if err != nil {
 		t.Fatal(err)
@@ -176,8 +178,9 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// TestReadsField checks which expressions count as reading claims.email.
-func TestReadsField(t *testing.T) {
+// TestReadsFieldDetectsReadsButNotPresenceTests checks which expressions count as reading
+// claims.email.
+func TestReadsFieldDetectsReadsButNotPresenceTests(t *testing.T) {
 	tests := map[string]bool{
 		`claims.email`:                                   true,
 		`claims.?email.orValue("")`:                      true,

@@ -134,43 +134,43 @@ func dependsOnValues(function, overload string) bool {
 // callCost returns the cost of a call of a function of this package. ok is false for CEL's own
 // functions.
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
-	c := costClasses[function]
+	class := costClasses[function]
 	switch {
-	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == costConstant, overload == "cidr_ip":
+	case function == "_==_" && len(args) == 2 && isScalar(args[0]), class == costConstant, overload == "cidr_ip":
 		cost = 1
-	case c == costAuthorize:
+	case class == costAuthorize:
 		cost = authorizeCost
 	case overload == "list_sets_contains_list", overload == "list_sets_intersects_list":
 		return setsCost(args, 1)
 	case overload == "list_sets_equivalent_list":
 		return setsCost(args, 2)
-	case c == costUnknown || len(args) == 0:
+	case class == costUnknown || len(args) == 0:
 		return 0, false
-	case c == costTraverse:
+	case class == costTraverse:
 		cost = traversalCostOf(args[0])
-	case c == costReadText:
+	case class == costReadText:
 		cost = scaleUp(sizeOf(args[0]), common.StringTraversalCostFactor)
-	case c == costRewriteText, c == costCanonicalText:
+	case class == costRewriteText, class == costCanonicalText:
 		cost = scaleUp(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
-	case c == costJoin:
+	case class == costJoin:
 		cost = scaleUp(sizeOf(result), 2*common.StringTraversalCostFactor)
 	case len(args) < 2:
 		return 0, false
-	case c == costSearch:
+	case class == costSearch:
 		cost = scaleUp(1+sizeOf(args[0]), common.StringTraversalCostFactor) * scaleUp(sizeOf(args[1]),
 			common.RegexStringLengthCostFactor)
-	case c == costContainsIP:
+	case class == costContainsIP:
 		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor)
 		if overload == "cidr_contains_ip_string" {
 			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
-	case c == costContainsCIDR:
+	case class == costContainsCIDR:
 		cost = scaleUp(2*sizeOf(args[0]), common.StringTraversalCostFactor) + scaleUp(sizeOf(args[0]),
 			common.StringTraversalCostFactor) + 1
 		if overload == "cidr_contains_cidr_string" {
 			cost += scaleUp(sizeOf(args[1]), common.StringTraversalCostFactor)
 		}
-	case c == costValidate:
+	case class == costValidate:
 		f, ok := args[0].(*format)
 		if !ok {
 			return 0, false
@@ -190,8 +190,8 @@ func setsCost(args []ref.Val, times uint64) (uint64, bool) {
 }
 
 // isScalar reports whether a value has a type of this package that compares in constant time.
-func isScalar(v ref.Val) bool {
-	switch v.(type) {
+func isScalar(value ref.Val) bool {
+	switch value.(type) {
 	case *quantity, *address, *network, *format, *webAddress:
 		return true
 	}
@@ -214,23 +214,23 @@ func sizeOf(v ref.Val) uint64 {
 }
 
 // traversalCostOf returns the cost of reading a value with all its elements.
-func traversalCostOf(v ref.Val) uint64 {
-	switch v := v.(type) {
+func traversalCostOf(value ref.Val) uint64 {
+	switch value := value.(type) {
 	case types.String:
-		return uint64(float64(len(v)) * common.StringTraversalCostFactor)
+		return uint64(float64(len(value)) * common.StringTraversalCostFactor)
 	case types.Bytes:
-		return uint64(float64(len(v)) * common.StringTraversalCostFactor)
+		return uint64(float64(len(value)) * common.StringTraversalCostFactor)
 	case traits.Lister:
 		var cost uint64
-		for it := v.Iterator(); it.HasNext() == types.True; {
+		for it := value.Iterator(); it.HasNext() == types.True; {
 			cost += traversalCostOf(it.Next())
 		}
 		return cost
 	case traits.Mapper:
 		var cost uint64
-		for it := v.Iterator(); it.HasNext() == types.True; {
+		for it := value.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
-			cost += traversalCostOf(key) + traversalCostOf(v.Get(key))
+			cost += traversalCostOf(key) + traversalCostOf(value.Get(key))
 		}
 		return cost
 	}

@@ -251,26 +251,26 @@ func Escape(name string) (string, bool) {
 	if reservedWords[name] {
 		return "__" + name + "__", true
 	}
-	var b strings.Builder
+	var escaped strings.Builder
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		switch {
 		case c == '_' && i+1 < len(name) && name[i+1] == '_':
-			b.WriteString("__underscores__")
+			escaped.WriteString("__underscores__")
 			i++
 		case c == '.':
-			b.WriteString("__dot__")
+			escaped.WriteString("__dot__")
 		case c == '-':
-			b.WriteString("__dash__")
+			escaped.WriteString("__dash__")
 		case c == '/':
-			b.WriteString("__slash__")
+			escaped.WriteString("__slash__")
 		case c == '_', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-			b.WriteByte(c)
+			escaped.WriteByte(c)
 		default:
 			return "", false
 		}
 	}
-	return b.String(), true
+	return escaped.String(), true
 }
 
 // IsReserved reports whether a name is a reserved word of CEL. Expressions can access a property

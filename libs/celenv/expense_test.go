@@ -22,7 +22,7 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 		}
 		return p
 	}
-	few, many := compile(`claims.list.all(a, a >= 0)`), compile(`claims.list.all(a, claims.list.all(b, a + b >= 0)) && user.username == "ada"`)
+	cheap, expensive := compile(`claims.list.all(a, a >= 0)`), compile(`claims.list.all(a, claims.list.all(b, a + b >= 0)) && user.username == "ada"`)
 	list := make([]any, 300)
 	for i := range list {
 		list[i] = int64(i)
@@ -31,19 +31,19 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 	values["claims"] = map[string]any{"list": list}
 	calls := 0
 	ctx := celenv.NewCostSum(bound, func() { calls++ }).NewContext(t.Context())
-	run := func(p *celenv.Program) {
+	evaluate := func(p *celenv.Program) {
 		if ok, err := p.Bool(ctx, values, nil); err != nil || !ok {
 			t.Fatalf("got %v, %v, want true", ok, err)
 		}
 	}
-	times := 0
-	for ; calls == 0 && times < 100; times++ {
-		run(few)
+	evaluations := 0
+	for ; calls == 0 && evaluations < 100; evaluations++ {
+		evaluate(cheap)
 	}
-	if times < 5 || times > 50 {
-		t.Errorf("costly was called after %d evaluations, want times at least 5, times at most 50", times)
+	if evaluations < 5 || evaluations > 50 {
+		t.Errorf("costly was called after %d evaluations, want times at least 5, times at most 50", evaluations)
 	}
-	run(many)
+	evaluate(expensive)
 	if calls != 1 {
 		t.Errorf("costly was called %d times, want 1", calls)
 	}
@@ -57,20 +57,20 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 		}
 		return map[string]any{"username": "ada"}
 	}
-	run(many)
+	evaluate(expensive)
 	if calls != 1 {
 		t.Errorf("costly was called %d times, want 1", calls)
 	}
 }
 
-// TestStandardCosts checks that library functions cost 1 with standard costs, and that CEL's own
-// functions have their usual costs.
-func TestStandardCosts(t *testing.T) {
+// TestLibraryCallsCostOneWithStandardCosts checks that library functions cost 1 with standard
+// costs, and that CEL's own functions have their usual costs.
+func TestLibraryCallsCostOneWithStandardCosts(t *testing.T) {
 	base, err := celenv.NewBaseEnv()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cost := func(b *celenv.BaseEnv, expression string) uint64 {
+	costOf := func(b *celenv.BaseEnv, expression string) uint64 {
 		env, err := b.Extend(map[string]*cel.Type{"text": cel.StringType}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -87,17 +87,17 @@ func TestStandardCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, cost, err := runner.Run(t.Context(), variables)
+		_, costOf, err := runner.Run(t.Context(), variables)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cost
+		return costOf
 	}
 	lenient := base.WithStandardCosts()
-	if strict, standard := cost(base, `text.upperAscii()`), cost(lenient, `text.upperAscii()`); strict != 11 || standard != 2 {
+	if strict, standard := costOf(base, `text.upperAscii()`), costOf(lenient, `text.upperAscii()`); strict != 11 || standard != 2 {
 		t.Errorf("upperAscii costs %d and %d, want 11 and 2", strict, standard)
 	}
-	if strict, standard := cost(base, `text.contains("a")`), cost(lenient, `text.contains("a")`); strict != standard {
+	if strict, standard := costOf(base, `text.contains("a")`), costOf(lenient, `text.contains("a")`); strict != standard {
 		t.Errorf("contains costs %d and %d, want %v", strict, standard, standard)
 	}
 }

@@ -161,7 +161,7 @@ func TestRunnerIsReusableAfterStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(ctx context.Context, n int) (uint64, error) {
+	evaluate := func(ctx context.Context, n int) (uint64, error) {
 		given, err := interpreter.NewActivation(map[string]any{"claims": map[string]any{"many": make([]int64, n)}})
 		if err != nil {
 			t.Fatal(err)
@@ -169,21 +169,21 @@ func TestRunnerIsReusableAfterStop(t *testing.T) {
 		_, cost, err := runner.Run(ctx, given)
 		return cost, err
 	}
-	cost, err := run(t.Context(), 10)
+	cost, err := evaluate(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := run(ended, 1000); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if _, err := evaluate(ended, 1000); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("after the end of the context: %v, want the error: interrupted", err)
 	}
-	if over, err := run(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(),
+	if over, err := evaluate(t.Context(), 1_000_000); err == nil || !strings.HasPrefix(err.Error(),
 		"operation cancelled: actual cost limit exceeded") || over <= celenv.PerCallLimit {
 		t.Errorf("got cost %d, error %v, want a cost over %d and the error: actual cost limit exceeded", over, err,
 			celenv.PerCallLimit)
 	}
-	if again, err := run(t.Context(), 10); err != nil || again != cost {
+	if again, err := evaluate(t.Context(), 10); err != nil || again != cost {
 		t.Errorf("afterwards: cost %d, %v, want %d", again, err, cost)
 	}
 }

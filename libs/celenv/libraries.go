@@ -25,13 +25,13 @@ func (l library) CompileOptions() []cel.EnvOption { return l() }
 func (library) ProgramOptions() []cel.ProgramOption { return nil }
 
 // unary binds a function of one value.
-func unary[T ref.Val](do func(T) ref.Val) cel.OverloadOpt {
+func unary[T ref.Val](operation func(T) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		x, ok := v.(T)
 		if !ok {
 			return types.MaybeNoSuchOverloadErr(v)
 		}
-		return do(x)
+		return operation(x)
 	})
 }
 
@@ -213,10 +213,10 @@ func sumList(value, zero ref.Val) ref.Val {
 }
 
 // listIndexOf implements list.listIndexOf, and list.lastIndexOf if last is set.
-func listIndexOf(v, desired ref.Val, last bool) ref.Val {
-	lister, ok := v.(traits.Lister)
+func listIndexOf(list, desired ref.Val, last bool) ref.Val {
+	lister, ok := list.(traits.Lister)
 	if !ok {
-		return types.MaybeNoSuchOverloadErr(v)
+		return types.MaybeNoSuchOverloadErr(list)
 	}
 	found := types.IntNegOne
 	i := types.IntZero

@@ -75,37 +75,37 @@ const (
 
 // observe implements interpreter.EvalObserver. CEL calls it after each step with the step's result
 // value. It panics with an interpreter.EvalCancelledError if the cost exceeds the limit.
-func (m *meter) observe(id int64, step any, value ref.Val) {
-	if id < 0 || id >= int64(len(m.values)) {
+func (m *meter) observe(stepID int64, step any, value ref.Val) {
+	if stepID < 0 || stepID >= int64(len(m.values)) {
 		m.addStepCost(stepCostOf(step), value)
 		return
 	}
 	// Use the first entry if it is unused or belongs to this step, otherwise the second one.
-	cached := &m.stepCosts[id][0]
+	cached := &m.stepCosts[stepID][0]
 	if cached.step != nil && cached.step != step {
-		cached = &m.stepCosts[id][1]
+		cached = &m.stepCosts[stepID][1]
 	}
 	if cached.step != step {
 		*cached = stepCostOf(step)
 	}
-	m.values[id] = value
+	m.values[stepID] = value
 	if len(m.weighedCalls) > 0 {
-		if w, ok := m.weighedCalls[id]; ok {
+		if w, ok := m.weighedCalls[stepID]; ok {
 			m.chargeArguments(w)
 		}
 	}
 	m.addStepCost(*cached, value)
 }
 
-func (m *meter) addStepCost(c stepCost, value ref.Val) {
-	m.cost += c.fixed
-	if c.call != nil {
-		m.addCallCost(c.call, value)
-		if c.call.isAddition {
-			m.chargeConcatenation(c.call, value)
+func (m *meter) addStepCost(cost stepCost, value ref.Val) {
+	m.cost += cost.fixed
+	if cost.call != nil {
+		m.addCallCost(cost.call, value)
+		if cost.call.isAddition {
+			m.chargeConcatenation(cost.call, value)
 		}
-		if list, ok := value.(traits.Lister); ok && c.call.isFindAll {
-			text, pattern := m.valueOf(c.call.args[0]), m.valueOf(c.call.args[1])
+		if list, ok := value.(traits.Lister); ok && cost.call.isFindAll {
+			text, pattern := m.valueOf(cost.call.args[0]), m.valueOf(cost.call.args[1])
 			m.chargeWeight(sizeOf(list) * findSteps(textLen(text), sizeOfPattern(pattern)) / stepsPerWeight)
 		}
 	}
@@ -177,27 +177,27 @@ func (m *meter) reset() {
 }
 
 // addCallCost adds the cost of a call. A call with an argument that was not evaluated costs nothing.
-func (m *meter) addCallCost(c *callStep, result ref.Val) {
+func (m *meter) addCallCost(call *callStep, result ref.Val) {
 	m.args = m.args[:0]
-	for _, id := range c.args {
+	for _, id := range call.args {
 		if id < 0 || id >= int64(len(m.values)) || m.values[id] == nil {
 			return
 		}
-		if c.dependsOnValues {
+		if call.dependsOnValues {
 			m.args = append(m.args, m.values[id])
 		}
 	}
-	if !c.dependsOnValues {
+	if !call.dependsOnValues {
 		m.cost++
 		return
 	}
 	if !m.standardCosts {
-		if cost, ok := callCost(c.function, c.overload, m.args, result); ok {
+		if cost, ok := callCost(call.function, call.overload, m.args, result); ok {
 			m.cost += cost
 			return
 		}
 	}
-	m.cost += standardCost(c.overload, m.args)
+	m.cost += standardCost(call.overload, m.args)
 }
 
 // standardCost returns the cost of a function of CEL itself, as in cel-go's interpreter.CostTracker.

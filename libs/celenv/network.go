@@ -240,18 +240,18 @@ func (w *webAddress) Equal(other ref.Val) ref.Val {
 
 // urlLibrary provides url, isURL and the functions for the parts of a URL.
 func urlLibrary() []cel.EnvOption {
-	part := func(name, overload string, get func(*url.URL) string) cel.EnvOption {
+	partOf := func(name, overload string, get func(*url.URL) string) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{urlType}, cel.StringType,
 			unary(func(w *webAddress) ref.Val { return types.String(get(w.url)) })))
 	}
 	return []cel.EnvOption{
 		cel.Function("url", cel.Overload("string_to_url", []*cel.Type{cel.StringType}, urlType, unary(toURL))),
 		cel.Function("isURL", cel.Overload("is_url_string", []*cel.Type{cel.StringType}, cel.BoolType, unary(isURL))),
-		part("getScheme", "url_get_scheme", func(u *url.URL) string { return u.Scheme }),
-		part("getHost", "url_get_host", func(u *url.URL) string { return u.Host }),
-		part("getHostname", "url_get_hostname", (*url.URL).Hostname),
-		part("getPort", "url_get_port", (*url.URL).Port),
-		part("getEscapedPath", "url_get_escaped_path", (*url.URL).EscapedPath),
+		partOf("getScheme", "url_get_scheme", func(u *url.URL) string { return u.Scheme }),
+		partOf("getHost", "url_get_host", func(u *url.URL) string { return u.Host }),
+		partOf("getHostname", "url_get_hostname", (*url.URL).Hostname),
+		partOf("getPort", "url_get_port", (*url.URL).Port),
+		partOf("getEscapedPath", "url_get_escaped_path", (*url.URL).EscapedPath),
 		cel.Function("getQuery", cel.MemberOverload("url_get_query", []*cel.Type{urlType},
 			cel.MapType(cel.StringType, cel.ListType(cel.StringType)), unary(queryMap))),
 	}

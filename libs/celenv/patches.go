@@ -152,21 +152,21 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 	builder := &treeBuilder{remaining: limit}
 	var out []Operation
 	err := visitElements(v, func(v ref.Val) error {
-		c, ok := v.(*builtObject)
-		if !ok || c.kind.TypeName() != JSONPatchType.TypeName() {
+		built, ok := v.(*builtObject)
+		if !ok || built.kind.TypeName() != JSONPatchType.TypeName() {
 			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s",
 				ErrPatch, v.Type().TypeName())
 		}
 		operation := Operation{}
 		for name, to := range map[string]*string{"op": &operation.Op, "path": &operation.Path, "from": &operation.From} {
-			if text, ok := c.fields[name].(types.String); ok {
+			if text, ok := built.fields[name].(types.String); ok {
 				*to = string(text)
 			}
 		}
 		if err := builder.spend(len(operation.Op) + len(operation.Path) + len(operation.From)); err != nil {
 			return err
 		}
-		value, ok := c.fields["value"]
+		value, ok := built.fields["value"]
 		operation.HasValue = ok
 		if ok {
 			path := ""

@@ -28,10 +28,11 @@ func patchEnv(t *testing.T) *celenv.Env {
 
 const patchLimit = 1 << 10
 
-// TestConfiguration checks the objects that expressions build, as JSON, or their errors.
-func TestConfiguration(t *testing.T) {
+// TestConfigurationConvertsBuiltObjectsToJSON checks the objects that expressions build, as JSON,
+// or their errors.
+func TestConfigurationConvertsBuiltObjectsToJSON(t *testing.T) {
 	env := patchEnv(t)
-	for _, tt := range []struct{ expression, want, wrong string }{
+	for _, tt := range []struct{ expression, want, wantErr string }{
 		{expression: `Object{}`, want: `{}`},
 		{
 			expression: `Object{metadata: Object.metadata{labels: {"a": object.name}}, n: 1, u: 2u, f: 1.5, b: true, z: null}`,
@@ -48,22 +49,22 @@ func TestConfiguration(t *testing.T) {
 			want:       `{"a":"90s","b":"2020-01-01T00:00:00Z","c":"aGk="}`,
 		},
 		{expression: `Object{a: {"b": [{"c": Object.a{}}]}}`, want: `{"a":{"b":[{"c":{}}]}}`},
-		{expression: `Object.spec{}`, wrong: "Object.spec is not an Object"},
+		{expression: `Object.spec{}`, wantErr: "Object.spec is not an Object"},
 		{
 			expression: `Object{spec: Object.status{}}`,
-			wrong:      `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`,
+			wantErr:    `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`,
 		},
-		{expression: `Object{a: [{"b": Object.b{}}]}`, wrong: `unexpected type name "Object.b", expected "Object.a"`},
-		{expression: `Object{a: {1: 2}}`, wrong: "map key 1 is of type int, not string"},
-		{expression: `Object{a: 0.0 / 0.0}`, wrong: "is not part of an object"},
-		{expression: `Object{a: type(1)}`, wrong: "is not part of an object"},
+		{expression: `Object{a: [{"b": Object.b{}}]}`, wantErr: `unexpected type name "Object.b", expected "Object.a"`},
+		{expression: `Object{a: {1: 2}}`, wantErr: "map key 1 is of type int, not string"},
+		{expression: `Object{a: 0.0 / 0.0}`, wantErr: "is not part of an object"},
+		{expression: `Object{a: type(1)}`, wantErr: "is not part of an object"},
 		{
 			expression: `Object{a: [1,2,3,4].map(a, [1,2,3,4].map(b, [1,2,3,4].map(c, [1,2,3,4])))}`,
-			wrong:      "the value is too large",
+			wantErr:    "the value is too large",
 		},
 		{
 			expression: `Object{a: "0123456789".replace("", "0123456789").replace("", "0123456789")}`,
-			wrong:      "the value is too large",
+			wantErr:    "the value is too large",
 		},
 	} {
 		t.Run(tt.expression, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := celenv.Configuration(v, patchLimit)
-			checkResult(t, got, err, tt.want, tt.wrong)
+			checkResult(t, got, err, tt.want, tt.wantErr)
 		})
 	}
 }
@@ -85,25 +86,25 @@ func patched() map[string]any {
 	return map[string]any{"object": map[string]any{"name": "ada", "names": []any{"x", "y"}}}
 }
 
-func checkResult(t *testing.T, got any, err error, want, wrong string) {
+func checkResult(t *testing.T, got any, err error, wantJSON, wantErr string) {
 	t.Helper()
-	if wrong != "" {
-		if err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("error is %v, want %s", err, wrong)
+	if wantErr != "" {
+		if err == nil || !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("error is %v, want %s", err, wantErr)
 		}
 		return
 	}
 	data, _ := json.Marshal(got)
-	if err != nil || string(data) != want {
-		t.Errorf("got %s, %v, want %s", data, err, want)
+	if err != nil || string(data) != wantJSON {
+		t.Errorf("got %s, %v, want %s", data, err, wantJSON)
 	}
 }
 
-// TestOperations checks the conversion of expression results to JSON patch operations, and its
-// errors.
-func TestOperations(t *testing.T) {
+// TestOperationsConvertsResultsToJSONPatch checks the conversion of expression results to JSON
+// patch operations, and its errors.
+func TestOperationsConvertsResultsToJSONPatch(t *testing.T) {
 	env := patchEnv(t)
-	for _, tt := range []struct{ expression, want, wrong string }{
+	for _, tt := range []struct{ expression, want, wantErr string }{
 		{expression: `[]`, want: `null`},
 		{
 			expression: `[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("a/b~c"), value: object.name}, JSONPatch{op: "move", from: "/a", path: "/b"}]`,
@@ -113,13 +114,13 @@ func TestOperations(t *testing.T) {
 			expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.spec.b{}}}, JSONPatch{op: "test", path: "/a", value: null}]`,
 			want:       `[{"Op":"add","Path":"/a","From":"","Value":{"b":{}},"HasValue":true},{"Op":"test","Path":"/a","From":"","Value":null,"HasValue":true}]`,
 		},
-		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.c{}}}]`, wrong: "unexpected type name"},
-		{expression: `[JSONPatch{op: "add", path: "/a", value: {1: 2}}]`, wrong: "could not marshal to JSON"},
-		{expression: `[1]`, wrong: "got element of int"},
-		{expression: `1`, wrong: "has no elements"},
+		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.c{}}}]`, wantErr: "unexpected type name"},
+		{expression: `[JSONPatch{op: "add", path: "/a", value: {1: 2}}]`, wantErr: "could not marshal to JSON"},
+		{expression: `[1]`, wantErr: "got element of int"},
+		{expression: `1`, wantErr: "has no elements"},
 		{
 			expression: `object.names.map(a, JSONPatch{op: "add", path: "/a".replace("", "0123456789012345678901234567890123456789").replace("", "0123456789")})`,
-			wrong:      "too large",
+			wantErr:    "too large",
 		},
 	} {
 		t.Run(tt.expression, func(t *testing.T) {
@@ -132,27 +133,27 @@ func TestOperations(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := celenv.Operations(v, patchLimit)
-			checkResult(t, got, err, tt.want, tt.wrong)
+			checkResult(t, got, err, tt.want, tt.wantErr)
 		})
 	}
 }
 
-// TestPatchTypes checks the types of patches and their comparison.
-func TestPatchTypes(t *testing.T) {
+// TestPatchExpressionsHaveDeclaredTypes checks the types of patches and their comparison.
+func TestPatchExpressionsHaveDeclaredTypes(t *testing.T) {
 	env := patchEnv(t)
-	for _, tt := range []struct{ expression, want, wrong string }{
+	for _, tt := range []struct{ expression, want, wantErr string }{
 		{expression: `[JSONPatch{op: "add"}]`, want: "list(JSONPatch)"},
 		{expression: `object.a ? [JSONPatch{op: "add"}] : []`, want: "list(JSONPatch)"},
 		{expression: `Object{a: 1}`, want: "Object"},
 		{expression: `Object.a.b{a: 1}`, want: "Object.a.b"},
-		{expression: `JSONPatch{op: 1}`, wrong: "expected type of field 'op' is 'string' but provided type is 'int'"},
-		{expression: `JSONPatch{nowhere: 'x'}`, wrong: "expected type of field 'nowhere' is '' but provided type is 'string'"},
-		{expression: `Objects{}`, wrong: "undeclared reference to 'Objects'"},
+		{expression: `JSONPatch{op: 1}`, wantErr: "expected type of field 'op' is 'string' but provided type is 'int'"},
+		{expression: `JSONPatch{nowhere: 'x'}`, wantErr: "expected type of field 'nowhere' is '' but provided type is 'string'"},
+		{expression: `Objects{}`, wantErr: "undeclared reference to 'Objects'"},
 	} {
 		ast, issues := env.Check(tt.expression)
-		if tt.wrong != "" {
-			if issues.Err() == nil || !strings.Contains(issues.String(), tt.wrong) {
-				t.Errorf("%s: %v, want %s", tt.expression, issues, tt.wrong)
+		if tt.wantErr != "" {
+			if issues.Err() == nil || !strings.Contains(issues.String(), tt.wantErr) {
+				t.Errorf("%s: %v, want %s", tt.expression, issues, tt.wantErr)
 			}
 			continue
 		}
@@ -192,12 +193,12 @@ func TestPatchTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := plain.Extend(nil, nil)
+	withoutPatches, err := plain.Extend(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, expression := range []string{`Object{}`, `JSONPatch{}`, `jsonpatch.escapeKey("a")`} {
-		if _, issues := other.Check(expression); issues.Err() == nil {
+		if _, issues := withoutPatches.Check(expression); issues.Err() == nil {
 			t.Errorf("%s compiles without the patch types", expression)
 		}
 	}

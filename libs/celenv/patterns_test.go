@@ -64,9 +64,9 @@ func TestExpensivePatternsAreStopped(t *testing.T) {
 	}
 }
 
-// TestUsualPatternsMatch checks that usual patterns are evaluated within the limits, also those that
-// are compiled for each call.
-func TestUsualPatternsMatch(t *testing.T) {
+// TestUsualPatternsMatchWithinLimits checks that usual patterns are evaluated within the limits,
+// also those that are compiled for each call.
+func TestUsualPatternsMatchWithinLimits(t *testing.T) {
 	env, values := patternVariables(t)
 	for _, expression := range []string{
 		`object.name.matches("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z]([-a-z0-9]{0,61}[a-z0-9])?)*$")`,

@@ -34,10 +34,10 @@ func (q *quantity) ConvertToType(to ref.Type) ref.Val { return q.convert(q, to) 
 func (q *quantity) Value() any { return &q.amount }
 
 // Equal implements ref.Val.
-func (q *quantity) Equal(other ref.Val) ref.Val {
-	o, ok := other.(*quantity)
+func (q *quantity) Equal(value ref.Val) ref.Val {
+	o, ok := value.(*quantity)
 	if !ok {
-		return types.MaybeNoSuchOverloadErr(other)
+		return types.MaybeNoSuchOverloadErr(value)
 	}
 	return types.Bool(q.amount.Cmp(o.amount) == 0)
 }
@@ -71,7 +71,7 @@ func quantityLibrary() []cel.EnvOption {
 }
 
 // onQuantities binds a function of two quantities. The second argument may be an int.
-func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
+func onQuantities(operation func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 	return cel.BinaryBinding(func(x, value ref.Val) ref.Val {
 		a, ok := x.(*quantity)
 		if !ok {
@@ -79,9 +79,9 @@ func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 		}
 		switch b := value.(type) {
 		case *quantity:
-			return do(&a.amount, &b.amount)
+			return operation(&a.amount, &b.amount)
 		case types.Int:
-			return do(&a.amount, resource.NewQuantity(int64(b), resource.DecimalExponent))
+			return operation(&a.amount, resource.NewQuantity(int64(b), resource.DecimalExponent))
 		}
 		return types.MaybeNoSuchOverloadErr(value)
 	})
@@ -162,15 +162,15 @@ func (v *semanticVersion) Equal(other ref.Val) ref.Val {
 // versionLibrary provides semver, isSemver and the functions of versions.
 func versionLibrary() []cel.EnvOption {
 	text := []*cel.Type{cel.StringType}
-	one := []*cel.Type{versionType}
-	two := []*cel.Type{versionType, versionType}
-	part := func(name string, get func(*semver.Version) uint64) cel.EnvOption {
-		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, unary(func(v *semanticVersion) ref.Val {
+	oneVersion := []*cel.Type{versionType}
+	twoVersions := []*cel.Type{versionType, versionType}
+	partOf := func(name string, get func(*semver.Version) uint64) cel.EnvOption {
+		return cel.Function(name, cel.MemberOverload("semver_"+name, oneVersion, cel.IntType, unary(func(v *semanticVersion) ref.Val {
 			return types.Int(int64(get(&v.version)))
 		})))
 	}
 	compare := func(name, overload string, out *cel.Type, get func(int) ref.Val) cel.EnvOption {
-		return cel.Function(name, cel.MemberOverload(overload, two, out, cel.BinaryBinding(func(x, y ref.Val) ref.Val {
+		return cel.Function(name, cel.MemberOverload(overload, twoVersions, out, cel.BinaryBinding(func(x, y ref.Val) ref.Val {
 			a, ok := x.(*semanticVersion)
 			b, also := y.(*semanticVersion)
 			if !ok || !also {
@@ -194,8 +194,8 @@ func versionLibrary() []cel.EnvOption {
 		compare("isGreaterThan", "semver_is_greater_than", cel.BoolType, func(c int) ref.Val { return types.Bool(c > 0) }),
 		compare("isLessThan", "semver_is_less_than", cel.BoolType, func(c int) ref.Val { return types.Bool(c < 0) }),
 		compare("compareTo", "semver_compare_to", cel.IntType, func(c int) ref.Val { return types.Int(c) }),
-		part("major", func(v *semver.Version) uint64 { return v.Major }),
-		part("minor", func(v *semver.Version) uint64 { return v.Minor }),
-		part("patch", func(v *semver.Version) uint64 { return v.Patch }),
+		partOf("major", func(v *semver.Version) uint64 { return v.Major }),
+		partOf("minor", func(v *semver.Version) uint64 { return v.Minor }),
+		partOf("patch", func(v *semver.Version) uint64 { return v.Patch }),
 	}
 }

@@ -101,7 +101,7 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	if match == nil && !textOnly && !readsArguments(call.Function()) {
 		return i, nil
 	}
-	w := weighedCall{
+	weighed := weighedCall{
 		isSearch:    call.OverloadID() == overloads.InList,
 		textOnly:    textOnly,
 		repeatsText: call.Function() == "replace" || call.Function() == "join",
@@ -111,48 +111,48 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	for _, a := range args {
 		// A constant is no larger than its text in the expression, so it is not weighed. But
 		// chargeArguments needs all arguments of a call that repeats text.
-		if _, isConst := a.(interpreter.InterpretableConst); !isConst || w.repeatsText {
-			w.args = append(w.args, a.ID())
+		if _, isConst := a.(interpreter.InterpretableConst); !isConst || weighed.repeatsText {
+			weighed.args = append(weighed.args, a.ID())
 		}
 	}
-	last := args[len(args)-1].ID()
-	isObserved := last >= 0 && last < int64(len(m.values))
-	if (len(w.args) > 0 || match != nil) && isObserved {
+	lastArgument := args[len(args)-1].ID()
+	isObserved := lastArgument >= 0 && lastArgument < int64(len(m.values))
+	if (len(weighed.args) > 0 || match != nil) && isObserved {
 		if m.weighedCalls == nil {
 			m.weighedCalls = map[int64]weighedCall{}
 		}
-		m.weighedCalls[last] = w
+		m.weighedCalls[lastArgument] = weighed
 	}
 	return i, nil
 }
 
-// chargeArguments charges the weight of a call's arguments and of the text that the call creates. All
-// arguments must be evaluated.
-func (m *meter) chargeArguments(w weighedCall) {
-	if w.match != nil {
-		m.chargePattern(w.match)
+// chargeArguments charges the weight of a call's arguments and of the text that the call creates.
+// All arguments must be evaluated.
+func (m *meter) chargeArguments(call weighedCall) {
+	if call.match != nil {
+		m.chargePattern(call.match)
 		return
 	}
 	var sum uint64
-	for _, id := range w.args {
+	for _, id := range call.args {
 		value := m.valueOf(id)
-		if w.textOnly {
+		if call.textOnly {
 			sum += uint64(textSize(value)) / bytesPerWeight
 			continue
 		}
 		sum += weightOf(value, maxWeight-min(sum, maxWeight))
 	}
-	if list, ok := m.valueOf(w.args[len(w.args)-1]).(traits.Lister); ok && w.isSearch {
+	if list, ok := m.valueOf(call.args[len(call.args)-1]).(traits.Lister); ok && call.isSearch {
 		sum -= min(sum, sizeOf(list))
 	}
 	switch {
-	case w.repeatsText && len(w.args) >= 3: // text.replace(old, new)
+	case call.repeatsText && len(call.args) >= 3: // text.replace(old, new)
 		// With an empty old, new is inserted before each character and at the end.
-		repetitions := sizeOf(m.valueOf(w.args[0])) + 1
-		sum += repetitions * uint64(textLen(m.valueOf(w.args[2]))) / createdBytesPerWeight
-	case w.repeatsText && len(w.args) == 2: // list.join(separator)
-		repetitions := sizeOf(m.valueOf(w.args[0]))
-		sum += repetitions * uint64(textLen(m.valueOf(w.args[1]))) / createdBytesPerWeight
+		repetitions := sizeOf(m.valueOf(call.args[0])) + 1
+		sum += repetitions * uint64(textLen(m.valueOf(call.args[2]))) / createdBytesPerWeight
+	case call.repeatsText && len(call.args) == 2: // list.join(separator)
+		repetitions := sizeOf(m.valueOf(call.args[0]))
+		sum += repetitions * uint64(textLen(m.valueOf(call.args[1]))) / createdBytesPerWeight
 	}
 	m.chargeWeight(sum)
 }
@@ -298,13 +298,13 @@ func (t *treeBuilder) withTypeErrors(err error) error {
 
 // buildFields converts the fields of an object. path is the type name that the object must have,
 // such as Object.spec. With an empty path, type names are not checked.
-func (t *treeBuilder) buildFields(o *builtObject, path string) (map[string]any, error) {
-	if name := o.kind.TypeName(); path != "" && name != path {
+func (t *treeBuilder) buildFields(built *builtObject, path string) (map[string]any, error) {
+	if name := built.kind.TypeName(); path != "" && name != path {
 		t.typeErrors = append(t.typeErrors,
 			fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
 	}
-	out := make(map[string]any, len(o.fields))
-	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+	out := make(map[string]any, len(built.fields))
+	for _, name := range slices.Sorted(maps.Keys(built.fields)) {
 		fieldPath := path
 		if fieldPath != "" {
 			fieldPath += "." + name
@@ -312,7 +312,7 @@ func (t *treeBuilder) buildFields(o *builtObject, path string) (map[string]any, 
 		if err := t.spend(len(name)); err != nil {
 			return nil, err
 		}
-		v, err := t.buildValue(o.fields[name], fieldPath)
+		v, err := t.buildValue(built.fields[name], fieldPath)
 		if err != nil {
 			return nil, err
 		}
@@ -386,8 +386,8 @@ func visitElements(v ref.Val, visit func(ref.Val) error) error {
 	if !ok {
 		return fmt.Errorf("%w: %s has no elements", ErrPatch, v.Type().TypeName())
 	}
-	for it := i.Iterator(); it.HasNext() == types.True; {
-		if err := visit(it.Next()); err != nil {
+	for elements := i.Iterator(); elements.HasNext() == types.True; {
+		if err := visit(elements.Next()); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // repeatStep returns start followed by step n times.
-func repeatStep(start, step string, n int) string { return start + strings.Repeat(step, n) }
+func repeatStep(start, step string, count int) string { return start + strings.Repeat(step, count) }
 
 // TestExpensiveExpressionsAreStopped checks that expressions whose cost grows with each step are
 // stopped. Without limits each would take years, or all memory.
@@ -79,8 +79,9 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 	}
 }
 
-// TestComparisonOfLargeObjects checks that objects are compared at the cost in Kubernetes.
-func TestComparisonOfLargeObjects(t *testing.T) {
+// TestLargeObjectsAreComparedWithinBudget checks that objects are compared at the cost in
+// Kubernetes.
+func TestLargeObjectsAreComparedWithinBudget(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType, "old": cel.DynType})
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +139,9 @@ func TestExpressionsOfOneObjectAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	limited := env.Within(&celenv.CheckBudget{})
-	n := 0
-	for ; n < 1000; n++ {
-		expression := fmt.Sprintf("[%sx == %d].size() > 0", strings.Repeat("x == x, ", 200), n)
+	checkedCount := 0
+	for ; checkedCount < 1000; checkedCount++ {
+		expression := fmt.Sprintf("[%sx == %d].size() > 0", strings.Repeat("x == x, ", 200), checkedCount)
 		if _, issues := limited.Check(expression); issues.Err() != nil {
 			if !strings.Contains(issues.Err().Error(), "too many expressions") {
 				t.Fatal(issues.Err())
@@ -148,8 +149,8 @@ func TestExpressionsOfOneObjectAreLimited(t *testing.T) {
 			break
 		}
 	}
-	if n < 20 || n == 1000 {
-		t.Errorf("got %d checked expressions, want from 20 to 999", n)
+	if checkedCount < 20 || checkedCount == 1000 {
+		t.Errorf("got %d checked expressions, want from 20 to 999", checkedCount)
 	}
 	if _, issues := limited.Check("x == x"); issues.Err() == nil {
 		t.Error("Check(\"x == x\") beyond the limit = no issues, want an error")

@@ -73,17 +73,17 @@ func issue(t *testing.T, issuer *authority, template *x509.Certificate) *authori
 	return &authority{c, key}
 }
 
-// TestVerify checks which presented certificates form a trusted chain, in any order and with
-// unrelated ones among them.
-func TestVerify(t *testing.T) {
+// TestVerifyFindsChainAmongPresentedCertificates checks which presented certificates form a trusted
+// chain, in any order and with unrelated ones among them.
+func TestVerifyFindsChainAmongPresentedCertificates(t *testing.T) {
 	root := newRoot(t, "root")
-	first := issueCA(t, root, "first")
-	second := issueCA(t, first, "second")
-	client := issueLeaf(t, second, "client")
-	other := newRoot(t, "second")                      // the name of a trusted one
+	upperCA := issueCA(t, root, "first")
+	lowerCA := issueCA(t, upperCA, "second")
+	client := issueLeaf(t, lowerCA, "client")
+	sameName := newRoot(t, "second")                   // the name of a trusted one
 	forged := issueCA(t, newRoot(t, "other"), "first") // another issuer
 	leaf := issueLeaf(t, root, "leaf")
-	below := issueLeaf(t, leaf, "below") // a leaf is not an issuer
+	belowLeaf := issueLeaf(t, leaf, "below") // a leaf is not an issuer
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
@@ -93,20 +93,20 @@ func TestVerify(t *testing.T) {
 		want      string // part of the error, "" for none
 	}{
 		{name: "issued by the root", presented: []*authority{leaf}, want: ""},
-		{name: "a chain", presented: []*authority{client, second, first}, want: ""},
-		{name: "a chain with the root", presented: []*authority{client, second, first, root}, want: ""},
-		{name: "a chain in another order", presented: []*authority{client, first, second}, want: ""},
-		{name: "a chain among others", presented: []*authority{client, other, second, forged, first}, want: ""},
-		{name: "a missing intermediate", presented: []*authority{client, second}, want: "unknown authority"},
-		{name: "a leaf as an issuer", presented: []*authority{below, leaf}, want: "unknown authority"},
-		{name: "a CA as a client", presented: []*authority{first}, want: ""},
+		{name: "a chain", presented: []*authority{client, lowerCA, upperCA}, want: ""},
+		{name: "a chain with the root", presented: []*authority{client, lowerCA, upperCA, root}, want: ""},
+		{name: "a chain in another order", presented: []*authority{client, upperCA, lowerCA}, want: ""},
+		{name: "a chain among others", presented: []*authority{client, sameName, lowerCA, forged, upperCA}, want: ""},
+		{name: "a missing intermediate", presented: []*authority{client, lowerCA}, want: "unknown authority"},
+		{name: "a leaf as an issuer", presented: []*authority{belowLeaf, leaf}, want: "unknown authority"},
+		{name: "a CA as a client", presented: []*authority{upperCA}, want: ""},
 		{
 			name:      "ten certificates",
-			presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 7)...),
+			presented: append([]*authority{client, lowerCA, upperCA}, slices.Repeat([]*authority{sameName}, 7)...),
 			want:      "",
 		},
 		{name: "eleven certificates",
-			presented: append([]*authority{client, second, first}, slices.Repeat([]*authority{other}, 8)...),
+			presented: append([]*authority{client, lowerCA, upperCA}, slices.Repeat([]*authority{sameName}, 8)...),
 			want:      "11 certificates were presented"},
 	} {
 		var presented []*x509.Certificate
@@ -134,49 +134,49 @@ func TestUntrustedKeysAreNotUsed(t *testing.T) {
 	}
 }
 
-// TestBoundVerifiesServers checks that a client configured by Bound accepts only servers with a
-// trusted chain and the expected name.
-func TestBoundVerifiesServers(t *testing.T) {
+// TestBoundAcceptsOnlyTrustedServersWithExpectedName checks that a client configured by Bound
+// accepts only servers with a trusted chain and the expected name.
+func TestBoundAcceptsOnlyTrustedServersWithExpectedName(t *testing.T) {
 	root := newRoot(t, "root")
 	intermediate := issueCA(t, root, "intermediate")
 	pool := x509.NewCertPool()
 	pool.AddCert(root.Certificate)
 	for _, test := range []struct {
 		name, want string // part of the error, "" for none
-		by         *authority
+		issuer     *authority
 		config     *tls.Config
 	}{
-		{name: "trusted", by: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+		{name: "trusted", issuer: intermediate, config: &tls.Config{RootCAs: pool, ServerName: "server"}},
 		{
 			name:   "another name",
 			want:   "valid for server, not other",
-			by:     intermediate,
+			issuer: intermediate,
 			config: &tls.Config{RootCAs: pool, ServerName: "other"},
 		},
 		{name: "another authority", want: "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-			by: newRoot(t, "other"), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
+			issuer: newRoot(t, "other"), config: &tls.Config{RootCAs: pool, ServerName: "server"}},
 		{
 			name:   "no verification",
-			by:     newRoot(t, "other"),
+			issuer: newRoot(t, "other"),
 			config: &tls.Config{ServerName: "other", InsecureSkipVerify: true},
 		},
 	} {
-		server := issueLeaf(t, test.by, "server")
-		here, there := net.Pipe()
+		server := issueLeaf(t, test.issuer, "server")
+		clientConn, serverConn := net.Pipe()
 		go func() {
-			defer there.Close()
-			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{
-				Certificate: [][]byte{server.Raw, test.by.Raw},
+			defer serverConn.Close()
+			_ = tls.Server(serverConn, &tls.Config{Certificates: []tls.Certificate{{
+				Certificate: [][]byte{server.Raw, test.issuer.Raw},
 				PrivateKey:  server.key,
 			}}}).Handshake()
-			_, _ = io.Copy(io.Discard, there)
+			_, _ = io.Copy(io.Discard, serverConn)
 		}()
 		certchain.Bound(test.config)
-		err := tls.Client(here, test.config).Handshake()
+		err := tls.Client(clientConn, test.config).Handshake()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
-		here.Close()
+		clientConn.Close()
 	}
 }
 

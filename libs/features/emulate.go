@@ -31,12 +31,12 @@ func (g *Gates) Emulate(minor int) {
 // name.
 func (g *Gates) Validate() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(g.set)) {
-		on, spec := g.set[name], g.specs[name]
+		enabled, spec := g.set[name], g.specs[name]
 		switch {
 		case spec.Stage == absent:
-			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is PreAlpha at emulated version 1.%d", name, on, g.minor))
-		case spec.Locked && on != spec.Default:
-			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, on, spec.Default))
+			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is PreAlpha at emulated version 1.%d", name, enabled, g.minor))
+		case spec.Locked && enabled != spec.Default:
+			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, enabled, spec.Default))
 		}
 	}
 	return errs

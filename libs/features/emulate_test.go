@@ -14,63 +14,63 @@ import (
 // TestEmulatedVersionSetsGates checks the gates of emulated versions, for any order of the flags.
 func TestEmulatedVersionSetsGates(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		minor int
-		gates string
-		on    []features.Gate
-		off   []features.Gate
-		err   string
+		name     string
+		minor    int
+		flag     string
+		enabled  []features.Gate
+		disabled []features.Gate
+		err      string
 	}{
 		{
-			name:  "1.33",
+			name:     "1.33",
+			minor:    33,
+			enabled:  []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
+			disabled: []features.Gate{"WatchList"},
+		},
+		{
+			name:     "1.32",
+			minor:    32,
+			enabled:  []features.Gate{"WatchList", "AuthorizeWithSelectors"},
+			disabled: []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
+		},
+		{name: "1.31", minor: 31, disabled: []features.Gate{"WatchList", "AuthorizeWithSelectors", "DeclarativeValidation"}},
+		{
+			name:     "beta in 1.32, all beta gates disabled",
+			minor:    32,
+			flag:     "AllBeta=false",
+			disabled: []features.Gate{"WatchList", "SidecarContainers"},
+			enabled:  []features.Gate{"StructuredAuthorizationConfiguration"},
+		},
+		{
+			name:     "alpha in 1.32, all alpha gates enabled",
+			minor:    32,
+			flag:     "AllAlpha=true",
+			enabled:  []features.Gate{"CoordinatedLeaderElection"},
+			disabled: []features.Gate{"PodTopologyLabelsAdmission"},
+		},
+		{name: "not locked in 1.32", minor: 32, flag: "SidecarContainers=false", disabled: []features.Gate{"SidecarContainers"}},
+		{
+			name:  "locked in 1.33",
 			minor: 33,
-			on:    []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
-			off:   []features.Gate{"WatchList"},
-		},
-		{
-			name:  "1.32",
-			minor: 32,
-			on:    []features.Gate{"WatchList", "AuthorizeWithSelectors"},
-			off:   []features.Gate{"DeclarativeValidation", "InPlacePodVerticalScaling"},
-		},
-		{name: "1.31", minor: 31, off: []features.Gate{"WatchList", "AuthorizeWithSelectors", "DeclarativeValidation"}},
-		{
-			name:  "beta then",
-			minor: 32,
-			gates: "AllBeta=false",
-			off:   []features.Gate{"WatchList", "SidecarContainers"},
-			on:    []features.Gate{"StructuredAuthorizationConfiguration"},
-		},
-		{
-			name:  "alpha then",
-			minor: 32,
-			gates: "AllAlpha=true",
-			on:    []features.Gate{"CoordinatedLeaderElection"},
-			off:   []features.Gate{"PodTopologyLabelsAdmission"},
-		},
-		{name: "not locked then", minor: 32, gates: "SidecarContainers=false", off: []features.Gate{"SidecarContainers"}},
-		{
-			name:  "locked now",
-			minor: 33,
-			gates: "SidecarContainers=false",
+			flag:  "SidecarContainers=false",
 			err:   "cannot set feature gate SidecarContainers to false, feature is locked to true",
 		},
 		{
-			name:  "not there then",
+			name:  "unknown in 1.32",
 			minor: 32,
-			gates: "DeclarativeValidation=true",
+			flag:  "DeclarativeValidation=true",
 			err:   "cannot set feature gate DeclarativeValidation to true, feature is PreAlpha at emulated version 1.32",
 		},
 		{
-			name:  "not there then, off",
+			name:  "unknown in 1.31, disabled",
 			minor: 31,
-			gates: "AllowUnsafeMalformedObjectDeletion=false",
+			flag:  "AllowUnsafeMalformedObjectDeletion=false",
 			err:   "feature is PreAlpha at emulated version 1.31",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := features.New()
-			if err := g.Set(test.gates); err != nil {
+			if err := g.Set(test.flag); err != nil {
 				t.Fatal(err)
 			}
 			g.Emulate(test.minor)
@@ -78,12 +78,12 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 			if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Fatalf("error %v, want %q", err, test.err)
 			}
-			for _, name := range test.on {
+			for _, name := range test.enabled {
 				if !g.Enabled(name) {
 					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
-			for _, name := range test.off {
+			for _, name := range test.disabled {
 				if g.Enabled(name) {
 					t.Errorf("got %s enabled, want it disabled", name)
 				}
@@ -92,14 +92,15 @@ func TestEmulatedVersionSetsGates(t *testing.T) {
 	}
 }
 
-// TestEmulateMetric checks that the metric has the stages of the emulated version.
-func TestEmulateMetric(t *testing.T) {
-	g, reg := features.New(), prometheus.NewRegistry()
-	g.Emulate(32)
-	if err := g.Register(reg); err != nil {
+// TestMetricShowsStagesOfEmulatedVersion checks that the metric has the stages of the emulated
+// version.
+func TestMetricShowsStagesOfEmulatedVersion(t *testing.T) {
+	gates, registry := features.New(), prometheus.NewRegistry()
+	gates.Emulate(32)
+	if err := gates.Register(registry); err != nil {
 		t.Fatal(err)
 	}
-	families, err := reg.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestEmulateMetric(t *testing.T) {
 		stages["SidecarContainers"] != "BETA" {
 		t.Errorf("got stages %v, want no DeclarativeValidation, ClusterTrustBundle ALPHA, SidecarContainers BETA", stages)
 	}
-	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {
-		t.Errorf("%d series, %v, want n at least 100, no error", n, err)
+	if series, err := testutil.GatherAndCount(registry, "kubernetes_feature_enabled"); series < 100 || err != nil {
+		t.Errorf("%d series, %v, want n at least 100, no error", series, err)
 	}
 }

@@ -211,15 +211,15 @@ func New() *Gates {
 // Enabled reports whether a feature is on. A gate that is set by name takes precedence over
 // AllAlpha and AllBeta, in any order of the flags. An unknown gate is off.
 func (g *Gates) Enabled(name Gate) bool {
-	if on, ok := g.set[name]; ok {
-		return on
+	if enabled, ok := g.set[name]; ok {
+		return enabled
 	}
 	spec, ok := g.specs[name]
 	if !ok {
 		return false
 	}
-	if on, ok := g.stages[spec.Stage]; ok && !spec.Locked {
-		return on
+	if enabled, ok := g.stages[spec.Stage]; ok && !spec.Locked {
+		return enabled
 	}
 	return spec.Default
 }
@@ -235,9 +235,9 @@ func (g *Gates) Set(s string) error {
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		name = strings.TrimSpace(name)
-		if part, gateName, found := strings.Cut(name, ":"); found {
-			if part != component {
-				return fmt.Errorf("component not registered: %s", part)
+		if setting, gateName, found := strings.Cut(name, ":"); found {
+			if setting != component {
+				return fmt.Errorf("component not registered: %s", setting)
 			}
 			name = gateName
 		}
@@ -245,11 +245,11 @@ func (g *Gates) Set(s string) error {
 			return fmt.Errorf("missing bool value for %s", name)
 		}
 		value = strings.TrimSpace(value)
-		on, err := strconv.ParseBool(value)
+		enabled, err := strconv.ParseBool(value)
 		if err != nil {
 			return fmt.Errorf("invalid value of %s=%s, err: %w", name, value, errors.Unwrap(err))
 		}
-		if err := g.setOne(Gate(name), on); err != nil {
+		if err := g.setOne(Gate(name), enabled); err != nil {
 			return err
 		}
 	}
@@ -257,19 +257,19 @@ func (g *Gates) Set(s string) error {
 }
 
 // setOne sets one gate, or all gates of a stage.
-func (g *Gates) setOne(name Gate, on bool) error {
+func (g *Gates) setOne(name Gate, enabled bool) error {
 	switch name {
 	case allAlpha:
-		g.stages[Alpha] = on
+		g.stages[Alpha] = enabled
 		return nil
 	case allBeta:
-		g.stages[Beta] = on
+		g.stages[Beta] = enabled
 		return nil
 	}
 	if _, ok := g.specs[name]; !ok {
 		return fmt.Errorf("unrecognized feature gate: %s", name)
 	}
-	g.set[name] = on
+	g.set[name] = enabled
 	return nil
 }
 
@@ -277,12 +277,12 @@ func (g *Gates) setOne(name Gate, on bool) error {
 func (g *Gates) String() string {
 	var out []string
 	for stage, name := range map[Stage]Gate{Alpha: allAlpha, Beta: allBeta} {
-		if on, ok := g.stages[stage]; ok {
-			out = append(out, fmt.Sprintf("%s=%t", name, on))
+		if enabled, ok := g.stages[stage]; ok {
+			out = append(out, fmt.Sprintf("%s=%t", name, enabled))
 		}
 	}
-	for name, on := range g.set {
-		out = append(out, fmt.Sprintf("%s=%t", name, on))
+	for name, enabled := range g.set {
+		out = append(out, fmt.Sprintf("%s=%t", name, enabled))
 	}
 	slices.Sort(out)
 	return strings.Join(out, ",")

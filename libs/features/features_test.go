@@ -13,44 +13,44 @@ import (
 	"binnacle/libs/features"
 )
 
-// TestSet checks which gates are on for the values of --feature-gates.
-func TestSet(t *testing.T) {
-	for _, tc := range []struct {
-		name, args string
-		on, off    []features.Gate
-		err        string
+// TestSetEnablesAndDisablesGates checks which gates are on for the values of --feature-gates.
+func TestSetEnablesAndDisablesGates(t *testing.T) {
+	for _, test := range []struct {
+		name, args        string
+		enabled, disabled []features.Gate
+		err               string
 	}{
 		{
-			name: "defaults",
-			on:   []features.Gate{"DeclarativeValidation", "APIServerTracing"},
-			off:  []features.Gate{"WatchList", "CBORServingAndStorage", "NoSuchGate"},
+			name:     "defaults",
+			enabled:  []features.Gate{"DeclarativeValidation", "APIServerTracing"},
+			disabled: []features.Gate{"WatchList", "CBORServingAndStorage", "NoSuchGate"},
 		},
 		{
-			name: "on and off",
-			args: "--feature-gates=WatchList=true, APIServerTracing=false",
-			on:   []features.Gate{"WatchList"},
-			off:  []features.Gate{"APIServerTracing"},
+			name:     "one gate enabled, one disabled",
+			args:     "--feature-gates=WatchList=true, APIServerTracing=false",
+			enabled:  []features.Gate{"WatchList"},
+			disabled: []features.Gate{"APIServerTracing"},
 		},
 		{
-			name: "twice, the last counts",
-			args: "--feature-gates=WatchList=true --feature-gates=kube:WatchList=false,CBORServingAndStorage=1",
-			on:   []features.Gate{"CBORServingAndStorage"},
-			off:  []features.Gate{"WatchList"},
+			name:     "gate given twice, last value wins",
+			args:     "--feature-gates=WatchList=true --feature-gates=kube:WatchList=false,CBORServingAndStorage=1",
+			enabled:  []features.Gate{"CBORServingAndStorage"},
+			disabled: []features.Gate{"WatchList"},
 		},
 		{
-			name: "all of a stage",
-			args: "--feature-gates=AllAlpha=true,AllBeta=false",
-			on:   []features.Gate{"CBORServingAndStorage"},
-			off:  []features.Gate{"DeclarativeValidation", "APIServerTracing"},
+			name:     "all gates of a stage",
+			args:     "--feature-gates=AllAlpha=true,AllBeta=false",
+			enabled:  []features.Gate{"CBORServingAndStorage"},
+			disabled: []features.Gate{"DeclarativeValidation", "APIServerTracing"},
 		},
 		{
-			name: "a name outweighs its stage",
-			args: "--feature-gates=WatchList=true,AllBeta=false",
-			on:   []features.Gate{"WatchList"},
-			off:  []features.Gate{"DeclarativeValidation"},
+			name:     "gate overrides its stage",
+			args:     "--feature-gates=WatchList=true,AllBeta=false",
+			enabled:  []features.Gate{"WatchList"},
+			disabled: []features.Gate{"DeclarativeValidation"},
 		},
 		{
-			name: "generally available, given as it is",
+			name: "locked gate with its own value",
 			args: "--feature-gates=ConsistentListFromCache=true,AnyVolumeDataSource=true",
 			err:  "",
 		},
@@ -58,30 +58,30 @@ func TestSet(t *testing.T) {
 		{name: "unknown component", args: "--feature-gates=wardle:WatchList=true", err: "component not registered: wardle"},
 		{name: "no value", args: "--feature-gates=WatchList", err: "missing bool value for WatchList"},
 		{
-			name: "bad value",
+			name: "invalid value",
 			args: "--feature-gates=WatchList=maybe",
 			err:  "invalid value of WatchList=maybe, err: invalid syntax",
 		},
 		{
-			name: "generally available, turned off",
+			name: "locked gate disabled",
 			args: "--feature-gates=CustomResourceFieldSelectors=false",
 			err:  "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true",
 		},
 		{
-			name: "generally available and not locked, turned off",
-			args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false,TopologyManagerPolicyOptions=false",
-			off:  []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout", "TopologyManagerPolicyOptions"},
+			name:     "gates that are not locked, disabled",
+			args:     "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false,TopologyManagerPolicyOptions=false",
+			disabled: []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout", "TopologyManagerPolicyOptions"},
 		},
 		{
-			name: "gates of client-go",
-			args: "--feature-gates=InformerResourceVersion=true,WatchListClient=true,ClientsAllowCBOR=true,ClientsPreferCBOR=true,InOrderInformers=false",
-			on:   []features.Gate{"InformerResourceVersion", "WatchListClient", "ClientsAllowCBOR", "ClientsPreferCBOR"},
-			off:  []features.Gate{"InOrderInformers"},
+			name:     "gates of client-go",
+			args:     "--feature-gates=InformerResourceVersion=true,WatchListClient=true,ClientsAllowCBOR=true,ClientsPreferCBOR=true,InOrderInformers=false",
+			enabled:  []features.Gate{"InformerResourceVersion", "WatchListClient", "ClientsAllowCBOR", "ClientsPreferCBOR"},
+			disabled: []features.Gate{"InOrderInformers"},
 		},
 		{
-			name: "names that differ from their Go constants",
-			args: "--feature-gates=CustomCPUCFSQuotaPeriod=true,RuntimeClassInImageCriApi=true",
-			on:   []features.Gate{"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"},
+			name:    "names that differ from their Go constants",
+			args:    "--feature-gates=CustomCPUCFSQuotaPeriod=true,RuntimeClassInImageCriApi=true",
+			enabled: []features.Gate{"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"},
 		},
 		{
 			name: "Go constant instead of the name",
@@ -89,27 +89,27 @@ func TestSet(t *testing.T) {
 			err:  "unrecognized feature gate: RuntimeClassInImageCriAPI",
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			gates := features.New()
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 			flags.Var(gates, "feature-gates", features.Help())
 			var args []string
-			if tc.args != "" {
-				args = strings.Split(tc.args, " --")
+			if test.args != "" {
+				args = strings.Split(test.args, " --")
 			}
 			for i := range args {
 				args[i] = "--" + strings.TrimPrefix(args[i], "--")
 			}
 			err := errors.Join(append([]error{flags.Parse(args)}, gates.Validate()...)...)
-			if tc.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
-				t.Fatalf("error %v, want %q", err, tc.err)
+			if test.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), test.err) {
+				t.Fatalf("error %v, want %q", err, test.err)
 			}
-			for _, name := range tc.on {
+			for _, name := range test.enabled {
 				if !gates.Enabled(name) {
 					t.Errorf("got %s disabled, want it enabled", name)
 				}
 			}
-			for _, name := range tc.off {
+			for _, name := range test.disabled {
 				if gates.Enabled(name) {
 					t.Errorf("got %s enabled, want it disabled", name)
 				}
@@ -125,11 +125,11 @@ func TestMetricReportsEnabledGates(t *testing.T) {
 	if err := gates.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
 		t.Fatal(err)
 	}
-	r := prometheus.NewPedanticRegistry()
-	if err := gates.Register(r); err != nil {
+	registry := prometheus.NewPedanticRegistry()
+	if err := gates.Register(registry); err != nil {
 		t.Fatal(err)
 	}
-	families, err := r.Gather()
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +154,9 @@ func TestWarnLogsGatesThatWillBeRemoved(t *testing.T) {
 	if err := gates.Set("AnyVolumeDataSource=true,KMSv1=true,WatchList=true"); err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	gates.Warn(slog.New(slog.NewTextHandler(&b, nil)))
-	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log,
+	var logged bytes.Buffer
+	gates.Warn(slog.New(slog.NewTextHandler(&logged, nil)))
+	if log := logged.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log,
 		"gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
 		t.Errorf("got log %s, want warnings of AnyVolumeDataSource and KMSv1 only", log)
 	}

@@ -20,17 +20,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // followFile returns a channel of what Follow reports.
 func followFile(t *testing.T, file, known string) <-chan string {
 	t.Helper()
-	got := make(chan string, 10)
+	reports := make(chan string, 10)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
 		done <- filewatch.Follow(ctx, slog.New(slog.DiscardHandler), file, []byte(known),
 			func(_ context.Context, data []byte, err error) {
 				if err != nil {
-					got <- "error: " + err.Error()
+					reports <- "error: " + err.Error()
 					return
 				}
-				got <- string(data)
+				reports <- string(data)
 			})
 	}()
 	t.Cleanup(func() {
@@ -39,12 +39,13 @@ func followFile(t *testing.T, file, known string) <-chan string {
 			t.Errorf("Follow() = %v, want error %v", err, context.Canceled)
 		}
 	})
-	return got
+	return reports
 }
 
-func write(t *testing.T, file, content string) {
+// replaceFile replaces the content of a file in one step.
+func replaceFile(t *testing.T, file, content string) {
 	t.Helper()
-	next := file + ".next"
+	next := file + ".next" // a rename replaces the content at once
 	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, file)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,29 +55,29 @@ func write(t *testing.T, file, content string) {
 // each once.
 func TestFollowReportsEachChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
-	write(t, file, "two")
+	replaceFile(t, file, "two")
 	got := followFile(t, file, "one")
-	if s := <-got; s != "two" {
-		t.Errorf("got %q, want the change before the start", s)
+	if content := <-got; content != "two" {
+		t.Errorf("got %q, want the change before the start", content)
 	}
-	write(t, file, "three")
-	if s := <-got; s != "three" {
-		t.Errorf("got %q, want \"three\"", s)
+	replaceFile(t, file, "three")
+	if content := <-got; content != "three" {
+		t.Errorf("got %q, want \"three\"", content)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if s := <-got; !strings.HasPrefix(s, "error: open ") {
-		t.Errorf("got %q, want an error of open", s)
+	if content := <-got; !strings.HasPrefix(content, "error: open ") {
+		t.Errorf("got %q, want an error of open", content)
 	}
-	write(t, file, "three")
-	write(t, file, "four")
-	for s := range got {
-		if s == "four" {
+	replaceFile(t, file, "three")
+	replaceFile(t, file, "four")
+	for content := range got {
+		if content == "four" {
 			break
 		}
-		if s != "three" {
-			t.Errorf("got %q, want \"three\"", s)
+		if content != "three" {
+			t.Errorf("got %q, want \"three\"", content)
 		}
 	}
 }
@@ -85,10 +86,10 @@ func TestFollowReportsEachChange(t *testing.T) {
 func TestFollowSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "..data")
-	for _, n := range []string{"1", "2"} {
-		folder := filepath.Join(dir, "v"+n)
+	for _, version := range []string{"1", "2"} {
+		folder := filepath.Join(dir, "v"+version)
 		if err := errors.Join(os.Mkdir(folder, 0o700),
-			os.WriteFile(filepath.Join(folder, "config"), []byte(n), 0o600)); err != nil {
+			os.WriteFile(filepath.Join(folder, "config"), []byte(version), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,22 +98,22 @@ func TestFollowSymbolicLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := followFile(t, file, "")
-	if s := <-got; s != "1" {
-		t.Errorf("got %q, want \"1\"", s)
+	if content := <-got; content != "1" {
+		t.Errorf("got %q, want \"1\"", content)
 	}
 	if err := errors.Join(os.Symlink("v2", link+".next"), os.Rename(link+".next", link)); err != nil {
 		t.Fatal(err)
 	}
-	if s := <-got; s != "2" {
-		t.Errorf("got %q, want \"2\"", s)
+	if content := <-got; content != "2" {
+		t.Errorf("got %q, want \"2\"", content)
 	}
 }
 
 // TestFollowRecreatedFolder checks that changes in a recreated folder are found without delay.
 func TestFollowRecreatedFolder(t *testing.T) {
 	for name, replace := range map[string]func(dir string) error{
-		"deleted and made": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
-		"moved away":       func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
+		"deleted and created": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+		"moved and created":   func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "folder")
@@ -120,24 +121,24 @@ func TestFollowRecreatedFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join(dir, "config")
-			write(t, file, "one")
+			replaceFile(t, file, "one")
 			got := followFile(t, file, "")
-			if s := <-got; s != "one" {
-				t.Errorf("got %q, want \"one\"", s)
+			if content := <-got; content != "one" {
+				t.Errorf("got %q, want \"one\"", content)
 			}
 			if err := replace(dir); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range []string{"two", "three"} {
-				write(t, file, want)
-				for s, late := "", time.After(30*time.Second); s != want; {
+				replaceFile(t, file, want)
+				for content, timeout := "", time.After(30*time.Second); content != want; {
 					select {
-					case s = <-got:
-					case <-late:
+					case content = <-got:
+					case <-timeout:
 						t.Fatalf("%q was not found before the next poll", want)
 					}
-					if s != want && !strings.HasPrefix(s, "error: ") {
-						t.Errorf("got %q, want %q", s, want)
+					if content != want && !strings.HasPrefix(content, "error: ") {
+						t.Errorf("got %q, want %q", content, want)
 					}
 				}
 			}
@@ -148,7 +149,7 @@ func TestFollowRecreatedFolder(t *testing.T) {
 // TestReadIsLimited checks that a file larger than maxBytes is an error.
 func TestReadIsLimited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
-	write(t, file, strings.Repeat("a", 5<<20))
+	replaceFile(t, file, strings.Repeat("a", 5<<20))
 	if _, err := filewatch.Read(file); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("got %v, want an error about the size", err)
 	}
@@ -158,31 +159,31 @@ func TestReadIsLimited(t *testing.T) {
 // again after that.
 func TestContentIsReportedUntilApplied(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
-	write(t, file, "two")
+	replaceFile(t, file, "two")
 	ctx, cancel := context.WithCancel(context.Background())
-	got, taken, done := make(chan string), make(chan bool), make(chan error)
+	got, applied, done := make(chan string), make(chan bool), make(chan error)
 	go func() {
 		done <- filewatch.FollowUntilApplied(ctx, slog.New(slog.DiscardHandler), file, []byte("one"),
 			func(_ context.Context, data []byte, _ error) bool {
 				got <- string(data)
-				return <-taken
+				return <-applied
 			})
 	}()
 	for _, test := range []struct {
-		want  string
-		taken bool
-		then  func() // a change in the folder
+		want    string
+		applied bool
+		change  func() // a change in the folder
 	}{
-		{want: "two", taken: false, then: func() { write(t, file+".beside", "1") }},
-		{want: "two", taken: false, then: func() { write(t, file, "three") }},
-		{want: "three", taken: true, then: func() { write(t, file+".beside", "2"); write(t, file, "four") }},
-		{want: "four", taken: true, then: func() {}},
+		{want: "two", applied: false, change: func() { replaceFile(t, file+".beside", "1") }},
+		{want: "two", applied: false, change: func() { replaceFile(t, file, "three") }},
+		{want: "three", applied: true, change: func() { replaceFile(t, file+".beside", "2"); replaceFile(t, file, "four") }},
+		{want: "four", applied: true, change: func() {}},
 	} {
-		if s := <-got; s != test.want {
-			t.Errorf("got %q, want %q", s, test.want)
+		if content := <-got; content != test.want {
+			t.Errorf("got %q, want %q", content, test.want)
 		}
-		test.then()
-		taken <- test.taken
+		test.change()
+		applied <- test.applied
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {

@@ -18,7 +18,7 @@ import (
 func TestPipeWithoutWriterDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
-	write(t, file, "a")
+	replaceFile(t, file, "a")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -34,16 +34,16 @@ func TestPipeWithoutWriterDoesNotBlock(t *testing.T) {
 	if err := os.Rename(pipe, file); err != nil {
 		t.Fatal(err)
 	}
-	if s := <-got; s != "" {
-		t.Errorf("pipe without a writer: got %q, want nothing", s)
+	if content := <-got; content != "" {
+		t.Errorf("pipe without a writer: got %q, want nothing", content)
 	}
 	next := filepath.Join(dir, "next")
-	write(t, next, "b")
+	replaceFile(t, next, "b")
 	if err := os.Rename(next, file); err != nil {
 		t.Fatal(err)
 	}
-	if s := <-got; s != "b" {
-		t.Errorf("got %q, want b", s)
+	if content := <-got; content != "b" {
+		t.Errorf("got %q, want b", content)
 	}
 }
 
@@ -57,15 +57,15 @@ func TestPipeIsReadToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // keeps the data after the writer has closed
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // keeps the data after the writer has closed
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer keep.Close()
+	defer reader.Close()
 	go func() {
-		_, first := file.WriteString("one ")
-		_, second := file.WriteString("two")
-		if err := errors.Join(first, second, file.Close()); err != nil {
+		_, firstErr := file.WriteString("one ")
+		_, secondErr := file.WriteString("two")
+		if err := errors.Join(firstErr, secondErr, file.Close()); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -29,14 +29,14 @@ func TestClientCertificateIsPresented(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	dir := t.TempDir()
-	ca, key := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "client.key")
+	cert, key := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "client.key")
 	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, content := range map[string][]byte{
-		ca:  tlsfiles.EncodeCertificate(server.Certificate().Raw),
-		key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		cert: tlsfiles.EncodeCertificate(server.Certificate().Raw),
+		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -47,17 +47,17 @@ func TestClientCertificateIsPresented(t *testing.T) {
 		want string
 		code int
 	}{
-		{args: []string{"--cert=" + ca, "--key=" + key}, want: "", code: options.ExitOK},
+		{args: []string{"--cert=" + cert, "--key=" + key}, want: "", code: options.ExitOK},
 		{args: nil, want: "401 Unauthorized: no certificate", code: options.ExitFailed},
-		{args: []string{"--cert=" + ca, "--key=" + key + "x"}, want: "--cert and --key", code: options.ExitFailed},
-		{args: []string{"--cert=" + ca}, want: "--cert and --key must be given together", code: options.ExitUsage},
+		{args: []string{"--cert=" + cert, "--key=" + key + "x"}, want: "--cert and --key", code: options.ExitFailed},
+		{args: []string{"--cert=" + cert}, want: "--cert and --key must be given together", code: options.ExitUsage},
 	} {
-		var errs bytes.Buffer
-		h := healthcheck.Command()
-		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
-			append(test.args, "--url="+server.URL, "--cacert="+ca), io.Discard, &errs)
-		if code != test.code || !strings.Contains(errs.String(), test.want) {
-			t.Errorf("%q: got exit code %d, want %d: %s", test.args, code, test.code, errs.String())
+		var stderr bytes.Buffer
+		command := healthcheck.Command()
+		code := options.Main(t.Context(), "testd healthcheck", command.Short, command.Options, command.Run,
+			append(test.args, "--url="+server.URL, "--cacert="+cert), io.Discard, &stderr)
+		if code != test.code || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%q: got exit code %d, want %d: %s", test.args, code, test.code, stderr.String())
 		}
 	}
 }
@@ -71,27 +71,27 @@ func TestExitCodeFollowsHealth(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(ca, tlsfiles.EncodeCertificate(server.Certificate().Raw), 0o600); err != nil {
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(caFile, tlsfiles.EncodeCertificate(server.Certificate().Raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		url, ca, want string
-		code          int
+		url, cacert, want string
+		code              int
 	}{
-		{url: server.URL + "/livez", ca: ca, want: "", code: options.ExitOK},
-		{url: server.URL + "/readyz", ca: ca, want: "500 Internal Server Error: [-]etcd failed", code: options.ExitFailed},
-		{url: "https://127.0.0.1:1/livez", ca: ca, want: "connection refused", code: options.ExitFailed},
-		{url: server.URL + "/livez", ca: ca + "x", want: "--cacert", code: options.ExitFailed},
-		{url: "http://127.0.0.1:1/livez", ca: ca, want: "--url must be an https URL", code: options.ExitUsage},
-		{url: server.URL + "/livez", ca: "", want: "--cacert is required", code: options.ExitUsage},
+		{url: server.URL + "/livez", cacert: caFile, want: "", code: options.ExitOK},
+		{url: server.URL + "/readyz", cacert: caFile, want: "500 Internal Server Error: [-]etcd failed", code: options.ExitFailed},
+		{url: "https://127.0.0.1:1/livez", cacert: caFile, want: "connection refused", code: options.ExitFailed},
+		{url: server.URL + "/livez", cacert: caFile + "x", want: "--cacert", code: options.ExitFailed},
+		{url: "http://127.0.0.1:1/livez", cacert: caFile, want: "--url must be an https URL", code: options.ExitUsage},
+		{url: server.URL + "/livez", cacert: "", want: "--cacert is required", code: options.ExitUsage},
 	} {
-		var errs bytes.Buffer
-		h := healthcheck.Command()
-		code := options.Main(t.Context(), "testd healthcheck", h.Short, h.Options, h.Run,
-			[]string{"--url=" + test.url, "--cacert=" + test.ca}, io.Discard, &errs)
-		if code != test.code || !strings.Contains(errs.String(), test.want) {
-			t.Errorf("%s: got exit code %d, want %d: %s", test.url, code, test.code, errs.String())
+		var stderr bytes.Buffer
+		command := healthcheck.Command()
+		code := options.Main(t.Context(), "testd healthcheck", command.Short, command.Options, command.Run,
+			[]string{"--url=" + test.url, "--cacert=" + test.cacert}, io.Discard, &stderr)
+		if code != test.code || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%s: got exit code %d, want %d: %s", test.url, code, test.code, stderr.String())
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 		want               string // of the error
 	}{
 		{name: "kubeconfig", kubeconfig: path, master: "", host: "https://one:6443", token: "secret", want: ""},
-		{name: "both", kubeconfig: path, master: "https://two", host: "https://two", token: "secret", want: ""},
+		{name: "kubeconfig and master", kubeconfig: path, master: "https://two", host: "https://two", token: "secret", want: ""},
 		{name: "master alone", kubeconfig: "", master: "http://three", host: "http://three", token: "", want: ""},
 		{name: "neither", kubeconfig: "", master: "", host: "", token: "", want: "--kubeconfig"},
 		{name: "missing file", kubeconfig: "/no/such", master: "", host: "", token: "", want: "/no/such"},
@@ -63,9 +63,9 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := kubeclient.NewOptions()
-			o.Kubeconfig, o.Master = tt.kubeconfig, tt.master
-			config, err := o.Config("tokencleaner")
+			options := kubeclient.NewOptions()
+			options.Kubeconfig, options.Master = tt.kubeconfig, tt.master
+			config, err := options.Config("tokencleaner")
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Fatalf("got %v, want %q", err, tt.want)
@@ -83,15 +83,15 @@ func TestConfigUsesKubeconfigAndMaster(t *testing.T) {
 	}
 }
 
-// TestValidate checks that rates of zero are rejected.
-func TestValidate(t *testing.T) {
+// TestValidateRejectsRatesOfZero checks that rates of zero are rejected.
+func TestValidateRejectsRatesOfZero(t *testing.T) {
 	options := kubeclient.NewOptions()
 	if errs := options.Validate(); len(errs) != 0 {
-		t.Errorf("defaults: %v, want none", errs)
+		t.Errorf("defaults: got errors %v, want none", errs)
 	}
 	options.QPS, options.Burst = 0, 0
 	if errs := options.Validate(); len(errs) != 2 {
-		t.Errorf("no requests at all: %v, want 2", errs)
+		t.Errorf("rates of zero: got errors %v, want 2", errs)
 	}
 }
 
@@ -101,23 +101,23 @@ func TestProbeReportsReachability(t *testing.T) {
 		name    string
 		status  int
 		reached bool
-		check   string
+		wantErr string
 	}{
-		{name: "ready", status: http.StatusOK, reached: true, check: ""},
-		{name: "forbidden", status: http.StatusForbidden, reached: true, check: ""},
-		{name: "unauthorized", status: http.StatusUnauthorized, reached: false, check: "rejected the client credentials"},
-		{name: "not ready", status: http.StatusInternalServerError, reached: false, check: "status 500"},
+		{name: "ready", status: http.StatusOK, reached: true, wantErr: ""},
+		{name: "forbidden", status: http.StatusForbidden, reached: true, wantErr: ""},
+		{name: "unauthorized", status: http.StatusUnauthorized, reached: false, wantErr: "rejected the client credentials"},
+		{name: "not ready", status: http.StatusInternalServerError, reached: false, wantErr: "status 500"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var asked atomic.Int32
-			again := make(chan struct{})
+			var requests atomic.Int32
+			thirdRequest := make(chan struct{})
 			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "Bearer secret" {
 					t.Errorf("got request of %s with headers %v, want /readyz with Bearer secret", r.URL, r.Header)
 				}
-				if asked.Add(1) == 3 {
-					close(again)
+				if requests.Add(1) == 3 {
+					close(thirdRequest)
 				}
 				w.WriteHeader(tt.status)
 			}))
@@ -133,11 +133,11 @@ func TestProbeReportsReachability(t *testing.T) {
 			if tt.reached {
 				<-probe.Ready()
 			} else {
-				<-again // it continues to probe
+				<-thirdRequest // it continues to probe
 			}
 			err := probe.Check(nil)
-			if (err == nil) != tt.reached || (err != nil && !strings.Contains(err.Error(), tt.check)) {
-				t.Errorf("Check() = %v", err)
+			if (err == nil) != tt.reached || (err != nil && !strings.Contains(err.Error(), tt.wantErr)) {
+				t.Errorf("Check() = %v, want nil: %t, otherwise an error with %q", err, tt.reached, tt.wantErr)
 			}
 			cancel()
 			if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -31,13 +31,13 @@ func (s fakeTransport) RoundTrip(r *http.Request) (*http.Response, error) { retu
 // recordedMessages records log messages.
 type recordedMessages struct {
 	slog.Handler
-	all []string
+	messages []string
 }
 
 func (m *recordedMessages) Enabled(context.Context, slog.Level) bool { return true }
 
 func (m *recordedMessages) Handle(_ context.Context, r slog.Record) error {
-	m.all = append(m.all, r.Message)
+	m.messages = append(m.messages, r.Message)
 	return nil
 }
 
@@ -45,25 +45,26 @@ func newResponse(code int, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
 }
 
-// TestProbeBackoff checks the delays between probes, and that a repeated result is not logged
-// again.
-func TestProbeBackoff(t *testing.T) {
+// TestProbeDelayGrowsAndRepeatedResultIsLoggedOnce checks that the delay between probes doubles up
+// to 10 s, restarts after a success, and that a repeated result is not logged again.
+func TestProbeDelayGrowsAndRepeatedResultIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		var asked []time.Duration
-		ups := []bool{9: true, 10: true, 11: false, 12: false, 13: true}
+		var probeTimes []time.Duration
+		// responds holds whether the server responds to each probe.
+		responds := []bool{9: true, 10: true, 11: false, 12: false, 13: true}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		log := &recordedMessages{Handler: slog.DiscardHandler}
 		probe, err := kubeclient.NewProbe(&rest.Config{
 			Host: "http://x",
 			Transport: fakeTransport(func(*http.Request) (*http.Response, error) {
-				asked = append(asked, time.Since(started).Round(time.Millisecond))
-				n := len(asked) - 1
-				if n == len(ups)-1 {
+				probeTimes = append(probeTimes, time.Since(started).Round(time.Millisecond))
+				index := len(probeTimes) - 1
+				if index == len(responds)-1 {
 					cancel()
 				}
-				if ups[n] {
+				if responds[index] {
 					return newResponse(http.StatusOK, strings.NewReader("ok")), nil
 				}
 				return newResponse(http.StatusInternalServerError, strings.NewReader("no")), nil
@@ -79,12 +80,12 @@ func TestProbeBackoff(t *testing.T) {
 		for i := range want {
 			want[i] *= time.Millisecond
 		}
-		if !slices.Equal(asked, want) {
-			t.Errorf("probed after %v, want %v", asked, want)
+		if !slices.Equal(probeTimes, want) {
+			t.Errorf("probed after %v, want %v", probeTimes, want)
 		}
 		if want := []string{"waiting for the API server", "API server reached",
-			"waiting for the API server"}; !slices.Equal(log.all, want) {
-			t.Errorf("logged %q, want %q", log.all, want)
+			"waiting for the API server"}; !slices.Equal(log.messages, want) {
+			t.Errorf("logged %q, want %q", log.messages, want)
 		}
 	})
 }
@@ -94,12 +95,12 @@ func TestProbeBackoff(t *testing.T) {
 func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		n := 0
+		probes := 0
 		probe, err := kubeclient.NewProbe(&rest.Config{
 			Host: "http://x",
 			Transport: fakeTransport(func(r *http.Request) (*http.Response, error) {
-				n++
-				if n == 1 {
+				probes++
+				if probes == 1 {
 					return newResponse(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
 				}
 				cancel()
@@ -128,8 +129,9 @@ func TestNewProbeErrors(t *testing.T) {
 	}
 }
 
-// TestCertificates checks that only configured certificates are returned.
-func TestCertificates(t *testing.T) {
+// TestCertificatesReturnsOnlyConfiguredCertificates checks that only configured certificates are
+// returned.
+func TestCertificatesReturnsOnlyConfiguredCertificates(t *testing.T) {
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
 	if err != nil {
 		t.Fatal(err)
@@ -145,9 +147,9 @@ func TestCertificates(t *testing.T) {
 		config rest.TLSClientConfig
 		want   string // uses, or a part of the error
 	}{
-		"none":  {config: rest.TLSClientConfig{}, want: ""},
-		"files": {config: rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, want: "x x-ca"},
-		"data":  {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, want: "x"},
+		"no certificate": {config: rest.TLSClientConfig{}, want: ""},
+		"files":          {config: rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, want: "x x-ca"},
+		"data":           {config: rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, want: "x"},
 		"data above files": {
 			config: rest.TLSClientConfig{
 				CertData: read(cert),
@@ -161,8 +163,8 @@ func TestCertificates(t *testing.T) {
 		"no such file": {config: rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, want: "client certificate: "},
 		"no such CA":   {config: rest.TLSClientConfig{CAFile: "/no/such"}, want: "certificate authority: "},
 	} {
-		all, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: test.config})
-		if got := usesOf(all, err); got != test.want && (err == nil || !strings.HasPrefix(got, test.want)) {
+		certificates, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: test.config})
+		if got := usesOf(certificates, err); got != test.want && (err == nil || !strings.HasPrefix(got, test.want)) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
@@ -182,12 +184,12 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-func usesOf(all []tlsfiles.Certificate, err error) string {
+func usesOf(certificates []tlsfiles.Certificate, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	uses := make([]string, 0, len(all))
-	for _, c := range all {
+	uses := make([]string, 0, len(certificates))
+	for _, c := range certificates {
 		uses = append(uses, c.Use)
 	}
 	return strings.Join(uses, " ")

@@ -142,8 +142,8 @@ func (r *Resource[T, L, P, PL]) doRequest(ctx context.Context, request *rest.Req
 }
 
 // Get returns an object.
-func (r *Resource[T, L, P, PL]) Get(ctx context.Context, name string, o metav1.GetOptions) (P, error) {
-	return r.doRequest(ctx, r.buildRequest(r.group.Get(), &o).Name(name))
+func (r *Resource[T, L, P, PL]) Get(ctx context.Context, name string, options metav1.GetOptions) (P, error) {
+	return r.doRequest(ctx, r.buildRequest(r.group.Get(), &options).Name(name))
 }
 
 // List returns a page of objects.

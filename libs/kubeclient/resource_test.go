@@ -17,12 +17,13 @@ import (
 	"binnacle/libs/kubeclient"
 )
 
-// TestResourceRequests checks the requests of each method, and that responses are decoded.
-func TestResourceRequests(t *testing.T) {
-	var got, body string
+// TestResourceMethodsSendTheirRequests checks the requests of each method, and that responses are
+// decoded.
+func TestResourceMethodsSendTheirRequests(t *testing.T) {
+	var request, body string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
-		got, body = r.Method+" "+r.URL.RequestURI(), string(data)
+		request, body = r.Method+" "+r.URL.RequestURI(), string(data)
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case r.URL.Query().Get("watch") != "":
@@ -60,28 +61,28 @@ func TestResourceRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, secret := t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-	named := func(s *corev1.Secret, err error) (bool, error) { return err == nil && s.Name == "x", err }
+	isNamedX := func(s *corev1.Secret, err error) (bool, error) { return err == nil && s.Name == "x", err }
 	for _, test := range []struct {
 		name, want string
-		send       func() (bool, error)
+		call       func() (bool, error)
 	}{
-		{name: "get", want: "GET /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
+		{name: "get", want: "GET /api/v1/namespaces/ns/secrets/x", call: func() (bool, error) {
 			_, err := secrets.Get(ctx, "x", metav1.GetOptions{})
 			return apierrors.IsNotFound(err), err
 		}},
 		{
 			name: "get without a namespace",
 			want: "GET /apis/rbac.authorization.k8s.io/v1/clusterroles/x",
-			send: func() (bool, error) {
+			call: func() (bool, error) {
 				r, err := roles.Get(ctx, "x", metav1.GetOptions{})
 				return err == nil && r.Name == "x", err
 			},
 		},
-		{name: "list", want: "GET /api/v1/namespaces/ns/secrets?fieldSelector=type%3Da&limit=5", send: func() (bool, error) {
+		{name: "list", want: "GET /api/v1/namespaces/ns/secrets?fieldSelector=type%3Da&limit=5", call: func() (bool, error) {
 			l, err := secrets.List(ctx, metav1.ListOptions{Limit: 5, FieldSelector: "type=a"})
 			return err == nil && len(l.Items) == 2, err
 		}},
-		{name: "watch", want: "GET /api/v1/namespaces/ns/secrets?resourceVersion=7&watch=true", send: func() (bool, error) {
+		{name: "watch", want: "GET /api/v1/namespaces/ns/secrets?resourceVersion=7&watch=true", call: func() (bool, error) {
 			w, err := secrets.Watch(ctx, metav1.ListOptions{ResourceVersion: "7"})
 			if err != nil {
 				return false, err
@@ -89,34 +90,34 @@ func TestResourceRequests(t *testing.T) {
 			defer w.Stop()
 			return (<-w.ResultChan()).Object.(*corev1.Secret).Name == "x", nil
 		}},
-		{name: "create", want: "POST /api/v1/namespaces/ns/secrets?dryRun=All", send: func() (bool, error) {
-			return named(secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: []string{"All"}}))
+		{name: "create", want: "POST /api/v1/namespaces/ns/secrets?dryRun=All", call: func() (bool, error) {
+			return isNamedX(secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: []string{"All"}}))
 		}},
-		{name: "update", want: "PUT /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
-			return named(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
+		{name: "update", want: "PUT /api/v1/namespaces/ns/secrets/x", call: func() (bool, error) {
+			return isNamedX(secrets.Update(ctx, secret, metav1.UpdateOptions{}))
 		}},
-		{name: "update of the status", want: "PUT /api/v1/namespaces/ns/secrets/x/status?dryRun=All", send: func() (bool, error) {
-			return named(secrets.UpdateStatus(ctx, secret, metav1.UpdateOptions{DryRun: []string{"All"}}))
+		{name: "update of the status", want: "PUT /api/v1/namespaces/ns/secrets/x/status?dryRun=All", call: func() (bool, error) {
+			return isNamedX(secrets.UpdateStatus(ctx, secret, metav1.UpdateOptions{DryRun: []string{"All"}}))
 		}},
-		{name: "update of a subresource", want: "PUT /api/v1/namespaces/ns/secrets/x/finalize", send: func() (bool, error) {
-			return named(secrets.UpdateSubresource(ctx, secret, "finalize", metav1.UpdateOptions{}))
+		{name: "update of a subresource", want: "PUT /api/v1/namespaces/ns/secrets/x/finalize", call: func() (bool, error) {
+			return isNamedX(secrets.UpdateSubresource(ctx, secret, "finalize", metav1.UpdateOptions{}))
 		}},
-		{name: "create in another namespace", want: "POST /api/v1/namespaces/other/secrets", send: func() (bool, error) {
-			return named(secrets.Namespaced()("other").Create(ctx, secret, metav1.CreateOptions{}))
+		{name: "create in another namespace", want: "POST /api/v1/namespaces/other/secrets", call: func() (bool, error) {
+			return isNamedX(secrets.Namespaced()("other").Create(ctx, secret, metav1.CreateOptions{}))
 		}},
-		{name: "patch", want: "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", send: func() (bool, error) {
-			return named(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`),
+		{name: "patch", want: "PATCH /api/v1/namespaces/ns/secrets/x/status?fieldManager=m", call: func() (bool, error) {
+			return isNamedX(secrets.Patch(ctx, "x", types.MergePatchType, []byte(`{}`),
 				metav1.PatchOptions{FieldManager: "m"}, "status"))
 		}},
-		{name: "delete", want: "DELETE /api/v1/namespaces/ns/secrets/x", send: func() (bool, error) {
+		{name: "delete", want: "DELETE /api/v1/namespaces/ns/secrets/x", call: func() (bool, error) {
 			err := secrets.Delete(ctx, "x", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("u"))}})
 			return err == nil && json.Valid([]byte(body)), err
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ok, err := test.send()
-			if !ok || got != test.want {
-				t.Errorf("sent %s, want %s; error %v", got, test.want, err)
+			ok, err := test.call()
+			if !ok || request != test.want {
+				t.Errorf("sent %s, want %s; error %v", request, test.want, err)
 			}
 		})
 	}

@@ -171,22 +171,22 @@ type jsonScanner struct {
 // scan counts the values in the next part of a body. The size and the number of values of each
 // top-level object or array are limited.
 func (s *jsonScanner) scan(p []byte) error {
-	for _, c := range p {
+	for _, char := range p {
 		s.size++
 		switch {
 		case s.escape:
 			s.escape = false
 		case s.inString:
-			s.escape = c == '\\'
-			s.inString = c != '"'
-		case c == '"':
+			s.escape = char == '\\'
+			s.inString = char != '"'
+		case char == '"':
 			s.inString = true
-		case c == ',':
+		case char == ',':
 			s.values++
-		case c == '{' || c == '[':
+		case char == '{' || char == '[':
 			s.values++
 			s.depth++
-		case c == '}' || c == ']':
+		case char == '}' || char == ']':
 			if s.depth--; s.depth == 0 {
 				s.size = 0
 				s.values = 0
@@ -273,23 +273,23 @@ func checkValues(text []byte) error {
 // countFields returns the number of fields in a message and in the messages at a path below it. It
 // stops at the first invalid field, as the decoder does. In other kinds of objects, a field with the
 // same number may be a text. countFields then counts what looks like fields in the text.
-func countFields(message []byte, path []int32) (n int) {
-	for ; len(message) > 0; n++ {
+func countFields(message []byte, path []int32) (count int) {
+	for ; len(message) > 0; count++ {
 		tag, size := protowire.ConsumeVarint(message)
 		if size < 0 {
-			return n
+			return count
 		}
 		message = message[size:]
 		number, kind := int32(tag>>3), protowire.Type(tag&7) // the decoder ignores the same bits
 		size = protowire.ConsumeFieldValue(protowire.Number(number), kind, message)
 		if size < 0 {
-			return n
+			return count
 		}
 		if kind == protowire.BytesType && len(path) > 0 && number == path[0] {
 			value, _ := protowire.ConsumeBytes(message)
-			n += countFields(value, path[1:])
+			count += countFields(value, path[1:])
 		}
 		message = message[size:]
 	}
-	return n
+	return count
 }

@@ -31,13 +31,13 @@ const (
 )
 
 // configOf returns the client configuration for a server that runs until the end of the test.
-func configOf(t *testing.T, h http.HandlerFunc) *rest.Config {
+func configOf(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	o := kubeclient.NewOptions()
-	o.Master = s.URL
-	config, err := o.Config("test")
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	options := kubeclient.NewOptions()
+	options.Master = server.URL
+	config, err := options.Config("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func configOf(t *testing.T, h http.HandlerFunc) *rest.Config {
 }
 
 // get returns the body of a response.
-func get(ctx context.Context, t *testing.T, config *rest.Config, path string) ([]byte, error) {
+func getBody(ctx context.Context, t *testing.T, config *rest.Config, path string) ([]byte, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -73,10 +73,10 @@ func TestListOfLargeObjectsUsesSmallerPages(t *testing.T) {
 	config := configOf(t, func(w http.ResponseWriter, r *http.Request) {
 		limits = append(limits, r.URL.Query().Get("limit"))
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-		first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		start, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		page := corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
-		end := min(first+limit, objects)
-		for i := first; i < end; i++ {
+		end := min(start+limit, objects)
+		for i := start; i < end; i++ {
 			page.Items = append(page.Items, corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)},
 				Data:       map[string]string{"a": value},
@@ -120,8 +120,8 @@ func serveRepeated(media, prefix, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", media)
 		_, err := io.WriteString(w, prefix)
-		for part := strings.Repeat(text, 1<<14); err == nil; {
-			_, err = io.WriteString(w, part)
+		for chunk := strings.Repeat(text, 1<<14); err == nil; {
+			_, err = io.WriteString(w, chunk)
 		}
 	}
 }
@@ -142,9 +142,9 @@ func protobufField(number byte, value string) string {
 // serveCompressed writes a response that is much larger after decompression.
 func serveCompressed(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
-	z := gzip.NewWriter(&text)
-	_, _ = z.Write(make([]byte, 64<<20)) // writes to a bytes.Buffer do not fail
-	_ = z.Close()
+	compressor := gzip.NewWriter(&text)
+	_, _ = compressor.Write(make([]byte, 64<<20)) // writes to a bytes.Buffer do not fail
+	_ = compressor.Close()
 	w.Header().Set("Content-Encoding", "gzip")
 	_, _ = w.Write(text.Bytes())
 }
@@ -190,7 +190,7 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := get(t.Context(), t, configOf(t, tt.serve), tt.path)
+			_, err := getBody(t.Context(), t, configOf(t, tt.serve), tt.path)
 			if !errors.Is(err, kubeclient.ErrResponseTooLarge) {
 				t.Errorf("got error %v, want %v", err, kubeclient.ErrResponseTooLarge)
 			}
@@ -202,19 +202,19 @@ func TestResponsesAndEventsAreBounded(t *testing.T) {
 // are large arrive unchanged.
 func TestOrdinaryObjectsAreDelivered(t *testing.T) {
 	holder := "\xff is not a message"
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
-	lease, err := l.Marshal()
+	leaseObject := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+	lease, err := leaseObject.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"a": strings.Repeat("\x00", 1<<20)}}
-	configMap, err := m.Marshal()
+	mapObject := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"a": strings.Repeat("\x00", 1<<20)}}
+	configMap, err := mapObject.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"", "k8s\x00" + protobufField(2, string(lease)),
 		"k8s\x00" + protobufField(2, string(configMap))} {
-		got, err := get(t.Context(), t, configOf(t, serveText(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
+		got, err := getBody(t.Context(), t, configOf(t, serveText(protobufMedia, want)), "/api/v1/namespaces/a/b/c")
 		if err != nil || string(got) != want {
 			t.Errorf("got %d bytes and error %v, want %d bytes", len(got), err, len(want))
 		}
@@ -236,7 +236,7 @@ func TestWatchDeliversAnyNumberOfEvents(t *testing.T) {
 				_, _ = io.WriteString(w, event)
 			}
 		})
-		text, err := get(t.Context(), t, config, "/api/v1/pods?watch=true")
+		text, err := getBody(t.Context(), t, config, "/api/v1/pods?watch=true")
 		if err != nil || len(text) != events*len(event) {
 			t.Errorf("%s: got %d bytes and error %v, want %d bytes", media, len(text), err, events*len(event))
 		}
@@ -264,13 +264,13 @@ func TestUnfinishedResponsesDoNotBlockOtherGroups(t *testing.T) {
 	defer cancel()
 	for range attackers {
 		group.Go(func() {
-			if _, err := get(ctx, t, config, "/apis/hostile.example/v1/a"); err == nil {
+			if _, err := getBody(ctx, t, config, "/apis/hostile.example/v1/a"); err == nil {
 				t.Error("GET /apis/hostile.example/v1/a = nil, want an error about the endless response")
 			}
 		})
 	}
 	arrived.Wait()
-	text, err := get(t.Context(), t, config, "/apis/apps/v1/deployments")
+	text, err := getBody(t.Context(), t, config, "/apis/apps/v1/deployments")
 	if err != nil || len(text) != len(large) {
 		t.Errorf("got %d bytes and error %v, want %d bytes", len(text), err, len(large))
 	}

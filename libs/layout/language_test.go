@@ -29,8 +29,8 @@ const maxAllowed = 20
 // persons matches "who" where it stands for people, not for requests or clients.
 var persons = regexp.MustCompile(`(?i)\b(users?|developers?|people|persons?|administrators?|operators?),? who\b`)
 
-// TestLanguage checks the comments, string literals and identifiers of all Go files.
-func TestLanguage(t *testing.T) {
+// TestGoFilesAvoidBannedWords checks the comments, string literals and identifiers of all Go files.
+func TestGoFilesAvoidBannedWords(t *testing.T) {
 	if len(allowed) >= maxAllowed {
 		t.Errorf("%d exceptions, expected fewer than %d", len(allowed), maxAllowed)
 	}
@@ -148,8 +148,9 @@ func allows(name, text string) bool {
 	return false
 }
 
-// TestLanguageOfDocuments checks documents, and the comments of files that configure the product.
-func TestLanguageOfDocuments(t *testing.T) {
+// TestDocumentsAvoidBannedWords checks documents, and the comments of files that configure the
+// product.
+func TestDocumentsAvoidBannedWords(t *testing.T) {
 	root := moduleRoot(t)
 	files := 0
 	for _, dir := range []string{"docs", "deploy", ".github", "README.md", "CONTRIBUTING.md", "SECURITY.md",

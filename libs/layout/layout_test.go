@@ -206,8 +206,8 @@ func under(importPath, parent string) bool {
 	return importPath == parent || strings.HasPrefix(importPath, parent+"/")
 }
 
-// TestImportGraph checks which packages may import each other.
-func TestImportGraph(t *testing.T) {
+// TestPackagesImportOnlyAllowedPackages checks which packages may import each other.
+func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
 	root := moduleRoot(t)
 	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,TestImports,XTestImports,Module", "./...")
 	cmd.Dir = root

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestModulesAgree compares the versions of modules that several go.mod files require. With
+// TestModuleVersionsAgree compares the versions of modules that several go.mod files require. With
 // different versions the packages of a module, and all that import them, are compiled twice.
-func TestModulesAgree(t *testing.T) {
+func TestModuleVersionsAgree(t *testing.T) {
 	files := []string{"go.mod", "e2e/go.mod", "e2e/sampleapiserver/go.mod", "e2e/helm/go.mod"}
 	first, version := map[string]string{}, map[string]string{} // by module: the file that requires it, and the version
 	for i, file := range files {

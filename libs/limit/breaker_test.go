@@ -22,8 +22,8 @@ func TestBreakerFollowsServer(t *testing.T) {
 			60).Draw(rt, "steps")
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
-			down, open, gone := false, false, errors.New("gone")
-			ctx, end := context.WithCancel(t.Context())
+			down, open, errGone := false, false, errors.New("gone")
+			ctx, cancel := context.WithCancel(t.Context())
 			var probes sync.WaitGroup
 			breaker := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
 				Threshold: 3, Verify: verify, Interval: time.Second,
@@ -31,7 +31,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if down {
-						return gone
+						return errGone
 					}
 					return nil
 				},
@@ -54,7 +54,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 				mu.Unlock()
 				switch step {
 				case "fail":
-					breaker.Failed(gone)
+					breaker.Failed(errGone)
 				case "succeed":
 					breaker.Succeeded()
 				case "suspect":
@@ -64,8 +64,8 @@ func TestBreakerFollowsServer(t *testing.T) {
 				}
 				synctest.Wait()
 				mu.Lock()
-				if is := breaker.Open() != nil; is != open {
-					rt.Errorf("after %s: open = %t, reported %t, want %v", step, is, open, open)
+				if isOpen := breaker.Open() != nil; isOpen != open {
+					rt.Errorf("after %s: open = %t, reported %t, want %v", step, isOpen, open, open)
 				}
 				if !before && open && (verify || step == "suspect") && !down {
 					rt.Errorf("after %s: the breaker is open for a server that responds to probes", step)
@@ -75,7 +75,7 @@ func TestBreakerFollowsServer(t *testing.T) {
 				}
 				mu.Unlock()
 			}
-			end()
+			cancel()
 			probes.Wait()
 		})
 	})
@@ -85,11 +85,11 @@ func TestBreakerFollowsServer(t *testing.T) {
 // requests, except those that have a response.
 func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := errors.New("gone")
-		ctx, end := context.WithCancel(t.Context())
+		errGone := errors.New("gone")
+		ctx, cancel := context.WithCancel(t.Context())
 		var probes sync.WaitGroup
 		breaker := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
-			Interval: time.Second, Probe: func(context.Context) error { return gone }, OnChange: func(context.Context, error) {},
+			Interval: time.Second, Probe: func(context.Context) error { return errGone }, OnChange: func(context.Context, error) {},
 		})
 		waits, _, done := breaker.Context(t.Context())
 		responded, stop, respondedDone := breaker.Context(t.Context())
@@ -97,7 +97,7 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 		breaker.Probe()
 		synctest.Wait()
 		var open *limit.OpenError
-		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(breaker.Open(), &open) {
+		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, errGone) || !errors.As(breaker.Open(), &open) {
 			t.Errorf("got cause %v, want an OpenError", err)
 		}
 		if err := responded.Err(); err != nil {
@@ -105,7 +105,7 @@ func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
 		}
 		done()
 		respondedDone()
-		end()
+		cancel()
 		probes.Wait()
 	})
 }

@@ -201,9 +201,9 @@ func (q *Queue[K]) markUsed(c Claim[K]) {
 }
 
 // addHeld adds n to the units of the keys of a claim. The caller holds mu.
-func (q *Queue[K]) addHeld(claim Claim[K], n int) {
+func (q *Queue[K]) addHeld(claim Claim[K], units int) {
 	add := func(key K) {
-		if q.heldByKey[key] += n; q.heldByKey[key] == 0 {
+		if q.heldByKey[key] += units; q.heldByKey[key] == 0 {
 			delete(q.heldByKey, key)
 		}
 	}
@@ -214,17 +214,17 @@ func (q *Queue[K]) addHeld(claim Claim[K], n int) {
 }
 
 // heldBySecondKey returns the units of the second key of a claim. The caller holds mu.
-func (q *Queue[K]) heldBySecondKey(c Claim[K]) int {
-	if !c.hasSecondKey() {
+func (q *Queue[K]) heldBySecondKey(claim Claim[K]) int {
+	if !claim.hasSecondKey() {
 		return 0
 	}
-	return q.heldByKey[c.SecondKey]
+	return q.heldByKey[claim.SecondKey]
 }
 
 // mustWaitForOverdue reports whether a claim must wait behind the overdue waiter. The caller holds
 // mu.
-func (q *Queue[K]) mustWaitForOverdue(c Claim[K]) bool {
-	return q.overdue != nil && c.MinFree >= q.overdue.claim.MinFree
+func (q *Queue[K]) mustWaitForOverdue(claim Claim[K]) bool {
+	return q.overdue != nil && claim.MinFree >= q.overdue.claim.MinFree
 }
 
 // admitWaiting admits waiting claims that fit. It serves the lines in turn, and stops when the

@@ -18,18 +18,18 @@ import (
 type claim = limit.Claim[string]
 
 // fill acquires single units for a key until none are available, and returns their number.
-func fill(q *limit.Queue[string], c claim) (n int) {
-	for q.TryAcquire(c) {
-		n++
+func fill(queue *limit.Queue[string], unit claim) (acquired int) {
+	for queue.TryAcquire(unit) {
+		acquired++
 	}
-	return n
+	return acquired
 }
 
 // TestKeyHoldsNoMoreThanIsFree checks that the first key gets half of the units, and each further
 // key half of the rest.
 func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
-	q := limit.New[string](limit.Options{Size: 100, FairShare: true})
-	a, b, c := fill(q, claim{Key: "a"}), fill(q, claim{Key: "b"}), fill(q, claim{Key: "c"})
+	queue := limit.New[string](limit.Options{Size: 100, FairShare: true})
+	a, b, c := fill(queue, claim{Key: "a"}), fill(queue, claim{Key: "b"}), fill(queue, claim{Key: "c"})
 	if a != 50 || b != 25 || c != 13 {
 		t.Errorf("got %d, %d, %d units, want 50, 25, 13", a, b, c)
 	}
@@ -38,29 +38,29 @@ func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
 // TestBothKeysOfAClaimHaveAShare checks that neither many second keys of one key nor many keys with
 // one second key hold everything.
 func TestBothKeysOfAClaimHaveAShare(t *testing.T) {
-	for name, of := range map[string]func(i string) claim{
+	for name, claimOf := range map[string]func(i string) claim{
 		"one key":        func(i string) claim { return claim{Key: "a", SecondKey: i} },
 		"one second key": func(i string) claim { return claim{Key: i, SecondKey: "a"} },
 	} {
 		queue := limit.New[string](limit.Options{Size: 8, FairShare: true})
-		n := 0
+		acquired := 0
 		for _, i := range []string{"1", "2", "3", "4", "5"} {
-			n += fill(queue, of(i))
+			acquired += fill(queue, claimOf(i))
 		}
-		if n != 4 || !queue.TryAcquire(claim{Key: "b", SecondKey: "c"}) {
-			t.Errorf("%s: got %d units, want 4 of 8", name, n)
+		if acquired != 4 || !queue.TryAcquire(claim{Key: "b", SecondKey: "c"}) {
+			t.Errorf("%s: got %d units, want 4 of 8", name, acquired)
 		}
 		queue.Release(claim{Key: "b", SecondKey: "c"})
-		queue.Release(of("1"))
-		if n := fill(queue, of("2")); n != 1 {
-			t.Errorf("%s: got %d units after a release, want 1", name, n)
+		queue.Release(claimOf("1"))
+		if acquired := fill(queue, claimOf("2")); acquired != 1 {
+			t.Errorf("%s: got %d units after a release, want 1", name, acquired)
 		}
 	}
 }
 
-// TestClaimsWaitByBothKeys checks that a claim that waits for the share of its second key does not
-// delay a claim of the same key with another one.
-func TestClaimsWaitByBothKeys(t *testing.T) {
+// TestWaitingSecondKeyDoesNotDelayOtherSecondKeys checks that a claim that waits for the share of
+// its second key does not delay a claim of the same key with another one.
+func TestWaitingSecondKeyDoesNotDelayOtherSecondKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := limit.New[string](limit.Options{Size: 8, FairShare: true})
 		for _, key := range []string{"1", "2", "3", "4"} {
@@ -84,48 +84,48 @@ func TestClaimsWaitByBothKeys(t *testing.T) {
 
 // TestNilQueueHasNoLimit checks that a Queue without a size admits every claim.
 func TestNilQueueHasNoLimit(t *testing.T) {
-	q := limit.New[string](limit.Options{})
-	if err := q.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !q.TryAcquire(claim{}) || q.Size() != 0 {
+	queue := limit.New[string](limit.Options{})
+	if err := queue.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !queue.TryAcquire(claim{}) || queue.Size() != 0 {
 		t.Errorf("queue without a size: got error %v, want every claim admitted and size 0", err)
 	}
-	q.Release(claim{})
+	queue.Release(claim{})
 }
 
-// TestQueueBounds draws sequences of claims. At most Size units are in use, a claim that no other
-// claim competes with fits, and no unit is lost.
-func TestQueueBounds(t *testing.T) {
+// TestQueueNeverExceedsItsSize draws sequences of claims. At most Size units are in use, a claim
+// that no other claim competes with fits, and no unit is lost.
+func TestQueueNeverExceedsItsSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size, share := rapid.IntRange(1, 30).Draw(t, "size"), rapid.Bool().Draw(t, "share")
 		queue := limit.New[string](limit.Options{Size: size, FairShare: share})
-		var in []claim
+		var admitted []claim
 		used, held := 0, map[string]int{}
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
-			if len(in) > 0 && rapid.Bool().Draw(t, "release") {
-				queue.Release(in[0])
-				used, held[in[0].Key] = used-in[0].Cost, held[in[0].Key]-in[0].Cost
-				in = in[1:]
+			if len(admitted) > 0 && rapid.Bool().Draw(t, "release") {
+				queue.Release(admitted[0])
+				used, held[admitted[0].Key] = used-admitted[0].Cost, held[admitted[0].Key]-admitted[0].Cost
+				admitted = admitted[1:]
 				continue
 			}
-			c := claim{
+			next := claim{
 				Key:  rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
 				Cost: rapid.IntRange(1, 4).Draw(t, "cost"), MinFree: rapid.IntRange(0, 2).Draw(t, "keep"),
 				NoFairShare: rapid.Bool().Draw(t, "unshared"),
 			}
-			want := c.Cost <= size-used-c.MinFree
-			if share && !c.NoFairShare {
-				want = held[c.Key]+c.Cost <= size-used-c.MinFree
+			want := next.Cost <= size-used-next.MinFree
+			if share && !next.NoFairShare {
+				want = held[next.Key]+next.Cost <= size-used-next.MinFree
 			}
-			lacking, _ := queue.Shortage(c)
-			got := queue.TryAcquire(c)
+			lacking, _ := queue.Shortage(next)
+			got := queue.TryAcquire(next)
 			if got != want {
-				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", c, used, size, got, want)
+				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", next, used, size, got, want)
 			}
-			if share && !c.NoFairShare && got != (lacking <= 0) {
-				t.Fatalf("TryAcquire(%+v) = %t with a shortage of %d, want %t", c, got, lacking, lacking <= 0)
+			if share && !next.NoFairShare && got != (lacking <= 0) {
+				t.Fatalf("TryAcquire(%+v) = %t with a shortage of %d, want %t", next, got, lacking, lacking <= 0)
 			}
 			if got {
-				in, used = append(in, c), used+c.Cost
-				held[c.Key] += c.Cost
+				admitted, used = append(admitted, next), used+next.Cost
+				held[next.Key] += next.Cost
 			}
 			if queue.InUse() != used || used > size {
 				t.Fatalf("got %d units in use, want %d of %d", queue.InUse(), used, size)
@@ -143,7 +143,7 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 			t.Fatal("TryAcquire() of a free unit = false, want true")
 		}
 		var order []string
-		gone, leave := context.WithCancel(t.Context())
+		canceled, cancel := context.WithCancel(t.Context())
 		wait := func(ctx context.Context, key string) {
 			go func() {
 				if queue.Acquire(ctx, claim{Key: key}) == nil {
@@ -155,10 +155,10 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 		for range 3 {
 			wait(t.Context(), "many")
 		}
-		wait(gone, "few")
+		wait(canceled, "few")
 		wait(t.Context(), "few")
 		wait(t.Context(), "few")
-		leave()
+		cancel()
 		synctest.Wait()
 		for range 6 { // five waiters and the first holder
 			queue.Release(claim{})
@@ -177,7 +177,7 @@ func TestQueueServesKeysInTurn(t *testing.T) {
 // number of times, that claims with a reserve pass it, and that a claim for units of its own key
 // blocks no other key.
 func TestOldestLargeClaimIsAdmitted(t *testing.T) {
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		name    string
 		holder  string // of the units that the large claim waits for, in addition to small ones
 		blocked bool
@@ -185,10 +185,10 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 		{name: "others hold the units", holder: "other", blocked: true},
 		{name: "its own key holds the units", holder: "large", blocked: false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				queue := limit.New[string](limit.Options{Size: 100, FairShare: true})
-				if !queue.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
+				if !queue.TryAcquire(claim{Key: test.holder, Cost: 40}) {
 					t.Fatal("TryAcquire() of the holder = false, want true")
 				}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -197,18 +197,18 @@ func TestOldestLargeClaimIsAdmitted(t *testing.T) {
 					admitted = queue.Acquire(ctx, claim{Key: "large", Cost: 61, MinFree: 1, NoFairShare: true}) == nil
 				}()
 				synctest.Wait()
-				small, n := claim{Key: "small", MinFree: 1}, 0
-				for ; n < 100 && queue.TryAcquire(small); n++ {
+				small, overtakes := claim{Key: "small", MinFree: 1}, 0
+				for ; overtakes < 100 && queue.TryAcquire(small); overtakes++ {
 					queue.Release(small)
 				}
-				if blocked := n < 100; blocked != tc.blocked {
-					t.Errorf("after %d small claims, small claims are blocked = %t, want %t", n, blocked, tc.blocked)
+				if blocked := overtakes < 100; blocked != test.blocked {
+					t.Errorf("after %d small claims, small claims are blocked = %t, want %t", overtakes, blocked, test.blocked)
 				}
 				if !queue.TryAcquire(claim{Key: "reserve"}) {
 					t.Error("TryAcquire() of a claim that may use reserved units = false, want true")
 				}
 				queue.Release(claim{Key: "reserve"})
-				queue.Release(claim{Key: tc.holder, Cost: 40})
+				queue.Release(claim{Key: test.holder, Cost: 40})
 				synctest.Wait()
 				if !admitted {
 					t.Error("large claim after the release: got it waiting, want it admitted")
@@ -266,49 +266,49 @@ func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
 	})
 }
 
-// TestQueueUnderLoad checks that the limit holds and that no unit is lost while claims are
-// canceled.
-func TestQueueUnderLoad(t *testing.T) {
+// TestQueueKeepsLimitWhileClaimsAreCanceled checks that the limit holds and that no unit is lost
+// while claims are canceled.
+func TestQueueKeepsLimitWhileClaimsAreCanceled(t *testing.T) {
 	const size = 8
 	queue := limit.New[string](limit.Options{Size: size, FairShare: true})
 	var inUse atomic.Int64
-	var all sync.WaitGroup
+	var clients sync.WaitGroup
 	for i := range 64 {
-		all.Go(func() {
+		clients.Go(func() {
 			draw := rand.New(rand.NewPCG(uint64(i), 1))
 			for range 500 {
 				ctx, cancel := context.WithCancel(t.Context())
 				if draw.IntN(3) == 0 {
 					go cancel()
 				}
-				c := claim{Key: string(rune('a' + draw.IntN(5))), Cost: 1 + draw.IntN(4)}
-				if queue.Acquire(ctx, c) == nil {
-					if n := inUse.Add(int64(c.Cost)); n > size {
-						t.Errorf("got %d units in use, want at most %d", n, size)
+				next := claim{Key: string(rune('a' + draw.IntN(5))), Cost: 1 + draw.IntN(4)}
+				if queue.Acquire(ctx, next) == nil {
+					if units := inUse.Add(int64(next.Cost)); units > size {
+						t.Errorf("got %d units in use, want at most %d", units, size)
 					}
-					inUse.Add(-int64(c.Cost))
-					queue.Release(c)
+					inUse.Add(-int64(next.Cost))
+					queue.Release(next)
 				}
 				cancel()
 			}
 		})
 	}
-	all.Wait()
-	if n := queue.InUse(); n != 0 {
-		t.Errorf("got %d units in use at the end, want 0", n)
+	clients.Wait()
+	if units := queue.InUse(); units != 0 {
+		t.Errorf("got %d units in use at the end, want 0", units)
 	}
 }
 
 // TestAcquireWithoutWaitAllocatesNothing protects the fast path of Acquire, which runs for every
 // request.
 func TestAcquireWithoutWaitAllocatesNothing(t *testing.T) {
-	q := limit.New[string](limit.Options{Size: 400, FairShare: true})
-	q.TryAcquire(claim{Key: "b"})
-	if n := testing.AllocsPerRun(100, func() {
-		if q.Acquire(t.Context(), claim{Key: "a"}) == nil {
-			q.Release(claim{Key: "a"})
+	queue := limit.New[string](limit.Options{Size: 400, FairShare: true})
+	queue.TryAcquire(claim{Key: "b"})
+	if allocations := testing.AllocsPerRun(100, func() {
+		if queue.Acquire(t.Context(), claim{Key: "a"}) == nil {
+			queue.Release(claim{Key: "a"})
 		}
-	}); n > 0 {
-		t.Errorf("got %v allocations, want 0", n)
+	}); allocations > 0 {
+		t.Errorf("got %v allocations, want 0", allocations)
 	}
 }

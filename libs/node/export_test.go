@@ -13,7 +13,7 @@ func Size(g *Graph) int {
 
 // RefCount returns the number of objects that a pod references, and whether another pod references
 // the same.
-func RefCount(p, other *corev1.Pod) (int, bool) {
-	refs := podRefs(p)
+func RefCount(pod, other *corev1.Pod) (int, bool) {
+	refs := podRefs(pod)
 	return len(refs), slices.Equal(refs, podRefs(other))
 }

@@ -229,10 +229,10 @@ func (g *Graph) removeVolume(name string) {
 func (g *Graph) HasReference(node string, kind Kind, namespace, name string) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	o := object{kind, namespace, name}
+	referenced := object{kind, namespace, name}
 	switch kind {
 	case Pod:
-		p, ok := g.pods[o]
+		p, ok := g.pods[referenced]
 		return ok && p.node == node
 	case PersistentVolume:
 		return g.isMountedBy(name, node)
@@ -240,12 +240,12 @@ func (g *Graph) HasReference(node string, kind Kind, namespace, name string) boo
 		owner, ok := g.nodeOfObject[object{kind: kind, name: name}]
 		return ok && owner == node
 	case Secret:
-		if g.referencesByNode[o][node] > 0 {
+		if g.referencesByNode[referenced][node] > 0 {
 			return true
 		}
-		return slices.ContainsFunc(g.volumesBySecret[o], func(v string) bool { return g.isMountedBy(v, node) })
+		return slices.ContainsFunc(g.volumesBySecret[referenced], func(v string) bool { return g.isMountedBy(v, node) })
 	}
-	return g.referencesByNode[o][node] > 0
+	return g.referencesByNode[referenced][node] > 0
 }
 
 func (g *Graph) isMountedBy(volume, node string) bool {

@@ -35,8 +35,8 @@ func localRef(name string) *corev1.LocalObjectReference {
 // addAllReferences adds a reference to one object in each way that a pod can.
 func addAllReferences(pod *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *localRef(n) }
-	claim := "named"
-	created, other := "made", "others"
+	namedClaim := "named"
+	createdClaim, unusedClaim := "made", "others"
 	pod.Spec.ServiceAccountName = "sa"
 	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
 	env := func(suffix string) corev1.Container {
@@ -80,10 +80,10 @@ func addAllReferences(pod *corev1.Pod) {
 		Name:         "scratch",
 		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}},
 	})
-	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &namedClaim}, {Name: "y"}, {Name: "z"}}
 	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
-		{Name: "other", ResourceClaimName: &other},
-		{Name: "y", ResourceClaimName: &created},
+		{Name: "other", ResourceClaimName: &unusedClaim},
+		{Name: "y", ResourceClaimName: &createdClaim},
 		{Name: "z"},
 	}
 }
@@ -104,9 +104,9 @@ func csi() corev1.PersistentVolumeSource {
 	}}
 }
 
-// TestGraphBelongs checks which objects belong to a node, and that removed objects leave no
-// entries.
-func TestGraphBelongs(t *testing.T) {
+// TestGraphFollowsReferencesOfPods checks which objects belong to a node, and that removed objects
+// leave no entries.
+func TestGraphFollowsReferencesOfPods(t *testing.T) {
 	graph := node.NewGraph()
 	graph.Set(pod("p", "n1", addAllReferences))
 	graph.Set(pod("mirror", "n2", func(p *corev1.Pod) {
@@ -249,12 +249,12 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 		for _, v := range volumes {
 			fresh.Set(v)
 		}
-		for _, n := range []string{"", "n1", "n2"} {
+		for _, nodeName := range []string{"", "n1", "n2"} {
 			for kind := node.Pod; kind <= node.ResourceSlice; kind++ {
 				for _, ns := range []string{"", "a", "csi"} {
 					for _, name := range append(names, "publish", "stage") {
-						if got, want := graph.HasReference(n, kind, ns, name), fresh.HasReference(n, kind, ns, name); got != want {
-							t.Fatalf("kind %d %s/%s on %q: %v, want %v", kind, ns, name, n, got, want)
+						if got, want := graph.HasReference(nodeName, kind, ns, name), fresh.HasReference(nodeName, kind, ns, name); got != want {
+							t.Fatalf("kind %d %s/%s on %q: %v, want %v", kind, ns, name, nodeName, got, want)
 						}
 					}
 				}
@@ -263,124 +263,125 @@ func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 	})
 }
 
-// TestAuthorizerDecisionsAndReasons checks what the authorizer of nodes allows, and its reasons.
-func TestAuthorizerDecisionsAndReasons(t *testing.T) {
-	g := node.NewGraph()
-	g.Set(pod("p", "n1", addAllReferences))
-	z := node.NewAuthorizer(g, features.New().Enabled)
-	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "own"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1"}})
-	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
-	const allow, norel = "allow", "no relationship found between node 'n1' and this object"
+// TestNodeAuthorizerAllowsOnlyRelatedObjects checks what the authorizer of nodes allows, and its
+// reasons.
+func TestNodeAuthorizerAllowsOnlyRelatedObjects(t *testing.T) {
+	graph := node.NewGraph()
+	graph.Set(pod("p", "n1", addAllReferences))
+	authz := node.NewAuthorizer(graph, features.New().Enabled)
+	graph.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "own"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1"}})
+	graph.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
+	const allow, noRelationship = "allow", "no relationship found between node 'n1' and this object"
 	const slices = "can only list/watch/deletecollection resourceslices with nodeName field selector"
-	for _, test := range []struct{ ask, selector, want string }{
-		{ask: "get secrets a/pull", want: allow},
-		{ask: "list secrets a/pull", want: allow},
-		{ask: "watch configmaps a/mapenv", want: allow},
-		{ask: "get secrets a/other", want: norel},
-		{ask: "get secrets b/pull", want: norel},
-		{ask: "list secrets a", want: "No Object name found"},
-		{ask: "list secrets", want: "can only read namespaced object of this type"},
-		{ask: "delete secrets a/pull", want: "can only read resources of this type"},
-		{ask: "get secrets/x a/pull", want: "cannot read subresource"},
-		{ask: "get persistentvolumeclaims a/claim", want: allow},
-		{ask: "list persistentvolumeclaims a/claim", want: "can only get individual resources of this type"},
-		{ask: "get persistentvolumeclaims/x a/claim", want: "cannot get subresource"},
-		{ask: "patch persistentvolumeclaims/status a/claim", want: allow},
-		{ask: "get persistentvolumeclaims/status a/claim", want: "can only get/update/patch this type"},
-		{ask: "update persistentvolumeclaims/status a/other", want: norel},
-		{ask: "get persistentvolumes -/pv", want: norel},
-		{ask: "get resource.k8s.io:resourceclaims a/named", want: allow},
-		{ask: "get storage.k8s.io:volumeattachments -/va", want: norel},
-		{ask: "create serviceaccounts/token a/sa", want: allow},
-		{ask: "create serviceaccounts/token a/x", want: norel},
-		{ask: "create serviceaccounts/token a", want: "can only create tokens for individual service accounts"},
-		{ask: "get serviceaccounts a/sa", want: "not allowed to get service accounts"},
-		{ask: "list serviceaccounts a", want: "can only create tokens for individual service accounts"},
-		{ask: "get certificates.k8s.io:clustertrustbundles -/b", want: ""},
-		{ask: "create serviceaccounts a/sa", want: "can only create token subresource of serviceaccount"},
-		{ask: "update coordination.k8s.io:leases kube-node-lease/n1", want: allow},
-		{ask: "create coordination.k8s.io:leases kube-node-lease", want: allow},
-		{ask: "get coordination.k8s.io:leases kube-node-lease/n2",
+	for _, test := range []struct{ request, selector, want string }{
+		{request: "get secrets a/pull", want: allow},
+		{request: "list secrets a/pull", want: allow},
+		{request: "watch configmaps a/mapenv", want: allow},
+		{request: "get secrets a/other", want: noRelationship},
+		{request: "get secrets b/pull", want: noRelationship},
+		{request: "list secrets a", want: "No Object name found"},
+		{request: "list secrets", want: "can only read namespaced object of this type"},
+		{request: "delete secrets a/pull", want: "can only read resources of this type"},
+		{request: "get secrets/x a/pull", want: "cannot read subresource"},
+		{request: "get persistentvolumeclaims a/claim", want: allow},
+		{request: "list persistentvolumeclaims a/claim", want: "can only get individual resources of this type"},
+		{request: "get persistentvolumeclaims/x a/claim", want: "cannot get subresource"},
+		{request: "patch persistentvolumeclaims/status a/claim", want: allow},
+		{request: "get persistentvolumeclaims/status a/claim", want: "can only get/update/patch this type"},
+		{request: "update persistentvolumeclaims/status a/other", want: noRelationship},
+		{request: "get persistentvolumes -/pv", want: noRelationship},
+		{request: "get resource.k8s.io:resourceclaims a/named", want: allow},
+		{request: "get storage.k8s.io:volumeattachments -/va", want: noRelationship},
+		{request: "create serviceaccounts/token a/sa", want: allow},
+		{request: "create serviceaccounts/token a/x", want: noRelationship},
+		{request: "create serviceaccounts/token a", want: "can only create tokens for individual service accounts"},
+		{request: "get serviceaccounts a/sa", want: "not allowed to get service accounts"},
+		{request: "list serviceaccounts a", want: "can only create tokens for individual service accounts"},
+		{request: "get certificates.k8s.io:clustertrustbundles -/b", want: ""},
+		{request: "create serviceaccounts a/sa", want: "can only create token subresource of serviceaccount"},
+		{request: "update coordination.k8s.io:leases kube-node-lease/n1", want: allow},
+		{request: "create coordination.k8s.io:leases kube-node-lease", want: allow},
+		{request: "get coordination.k8s.io:leases kube-node-lease/n2",
 			want: "can only access node lease with the same name as the requesting node"},
-		{ask: "get coordination.k8s.io:leases a/n1", want: `can only access leases in the "kube-node-lease" system namespace`},
+		{request: "get coordination.k8s.io:leases a/n1", want: `can only access leases in the "kube-node-lease" system namespace`},
 		{
-			ask:  "list coordination.k8s.io:leases kube-node-lease",
-			want: "can only get, create, update, patch, or delete a node lease",
+			request: "list coordination.k8s.io:leases kube-node-lease",
+			want:    "can only get, create, update, patch, or delete a node lease",
 		},
-		{ask: "create storage.k8s.io:csinodes", want: allow},
-		{ask: "get storage.k8s.io:csinodes -/n2", want: "can only access CSINode with the same name as the requesting node"},
-		{ask: "get storage.k8s.io:csinodes -/n1", want: allow},
-		{ask: "delete storage.k8s.io:csinodes -/n1", want: allow},
-		{ask: "list storage.k8s.io:csinodes", want: "can only get, create, update, patch, or delete a CSINode"},
-		{ask: "get storage.k8s.io:csinodes/x -/n1", want: "cannot authorize CSINode subresources"},
-		{ask: "get nodes -/n1", want: allow},
-		{ask: "watch nodes -/n1", want: allow},
-		{ask: "create nodes", want: allow},
-		{ask: "patch nodes/status -/n1", want: allow},
-		{ask: "get nodes -/n2", want: "node 'n1' cannot read 'n2', only its own Node object"},
-		{ask: "list nodes", want: "node 'n1' cannot read all nodes, only its own Node object"},
-		{ask: "delete nodes -/n1", want: ""},
-		{ask: "get nodes/status -/n1", want: ""},
-		{ask: "get nodes/proxy -/n1", want: ""},
-		{ask: "get pods a/p", want: allow},
-		{ask: "get pods a/q", want: norel},
-		{ask: "list pods", selector: "spec.nodeName=n1", want: allow},
-		{ask: "watch pods a", selector: "spec.nodeName==n1", want: allow},
-		{ask: "list pods", selector: "spec.nodeName=n2", want: "can only list/watch pods with spec.nodeName field selector"},
-		{ask: "list pods", selector: "spec.nodeName!=n1", want: "can only list/watch pods with spec.nodeName field selector"},
-		{ask: "watch pods a/p", want: allow},
-		{ask: "create pods a", want: allow},
-		{ask: "delete pods a/p", want: allow},
-		{ask: "update pods a/p", want: ""},
-		{ask: "patch pods/status a/p", want: allow},
-		{ask: "get pods/status a/p", want: ""},
-		{ask: "create pods/eviction a/p", want: allow},
-		{ask: "get pods/eviction a/p", want: ""},
-		{ask: "create pods/binding a/p", want: ""},
-		{ask: "list resource.k8s.io:resourceslices", selector: "spec.nodeName=n1", want: allow},
-		{ask: "deletecollection resource.k8s.io:resourceslices", selector: "spec.driver=d,spec.nodeName=n1", want: allow},
-		{ask: "watch resource.k8s.io:resourceslices", selector: "spec.nodeName=n2", want: slices},
-		{ask: "list resource.k8s.io:resourceslices", selector: "nodeName=n1", want: slices},
-		{ask: "list resource.k8s.io:resourceslices", want: slices},
-		{ask: "get resource.k8s.io:resourceslices -/own", want: allow},
-		{ask: "delete resource.k8s.io:resourceslices -/own", want: allow},
-		{ask: "create resource.k8s.io:resourceslices", want: allow},
-		{ask: "get resource.k8s.io:resourceslices -/s", want: norel},
-		{ask: "proxy resource.k8s.io:resourceslices -/s",
+		{request: "create storage.k8s.io:csinodes", want: allow},
+		{request: "get storage.k8s.io:csinodes -/n2", want: "can only access CSINode with the same name as the requesting node"},
+		{request: "get storage.k8s.io:csinodes -/n1", want: allow},
+		{request: "delete storage.k8s.io:csinodes -/n1", want: allow},
+		{request: "list storage.k8s.io:csinodes", want: "can only get, create, update, patch, or delete a CSINode"},
+		{request: "get storage.k8s.io:csinodes/x -/n1", want: "cannot authorize CSINode subresources"},
+		{request: "get nodes -/n1", want: allow},
+		{request: "watch nodes -/n1", want: allow},
+		{request: "create nodes", want: allow},
+		{request: "patch nodes/status -/n1", want: allow},
+		{request: "get nodes -/n2", want: "node 'n1' cannot read 'n2', only its own Node object"},
+		{request: "list nodes", want: "node 'n1' cannot read all nodes, only its own Node object"},
+		{request: "delete nodes -/n1", want: ""},
+		{request: "get nodes/status -/n1", want: ""},
+		{request: "get nodes/proxy -/n1", want: ""},
+		{request: "get pods a/p", want: allow},
+		{request: "get pods a/q", want: noRelationship},
+		{request: "list pods", selector: "spec.nodeName=n1", want: allow},
+		{request: "watch pods a", selector: "spec.nodeName==n1", want: allow},
+		{request: "list pods", selector: "spec.nodeName=n2", want: "can only list/watch pods with spec.nodeName field selector"},
+		{request: "list pods", selector: "spec.nodeName!=n1", want: "can only list/watch pods with spec.nodeName field selector"},
+		{request: "watch pods a/p", want: allow},
+		{request: "create pods a", want: allow},
+		{request: "delete pods a/p", want: allow},
+		{request: "update pods a/p", want: ""},
+		{request: "patch pods/status a/p", want: allow},
+		{request: "get pods/status a/p", want: ""},
+		{request: "create pods/eviction a/p", want: allow},
+		{request: "get pods/eviction a/p", want: ""},
+		{request: "create pods/binding a/p", want: ""},
+		{request: "list resource.k8s.io:resourceslices", selector: "spec.nodeName=n1", want: allow},
+		{request: "deletecollection resource.k8s.io:resourceslices", selector: "spec.driver=d,spec.nodeName=n1", want: allow},
+		{request: "watch resource.k8s.io:resourceslices", selector: "spec.nodeName=n2", want: slices},
+		{request: "list resource.k8s.io:resourceslices", selector: "nodeName=n1", want: slices},
+		{request: "list resource.k8s.io:resourceslices", want: slices},
+		{request: "get resource.k8s.io:resourceslices -/own", want: allow},
+		{request: "delete resource.k8s.io:resourceslices -/own", want: allow},
+		{request: "create resource.k8s.io:resourceslices", want: allow},
+		{request: "get resource.k8s.io:resourceslices -/s", want: noRelationship},
+		{request: "proxy resource.k8s.io:resourceslices -/s",
 			want: "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"},
-		{ask: "get resource.k8s.io:resourceslices/x -/s", want: "cannot authorize ResourceSlice subresources"},
-		{ask: "list services", want: allow},
-		{ask: "create events a", want: allow},
-		{ask: "list apps:deployments a", want: ""},
-		{ask: "get /metrics", want: ""},
+		{request: "get resource.k8s.io:resourceslices/x -/s", want: "cannot authorize ResourceSlice subresources"},
+		{request: "list services", want: allow},
+		{request: "create events a", want: allow},
+		{request: "list apps:deployments a", want: ""},
+		{request: "get /metrics", want: ""},
 	} {
-		u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
-		f := strings.Fields(test.ask)
-		attributes := &authorizer.Attributes{User: u, Verb: f[0]}
-		if strings.HasPrefix(f[1], "/") {
-			attributes.Path = f[1]
+		user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+		words := strings.Fields(test.request)
+		attributes := &authorizer.Attributes{User: user, Verb: words[0]}
+		if strings.HasPrefix(words[1], "/") {
+			attributes.Path = words[1]
 		} else {
 			attributes.Resource = true
-			remaining := f[1]
-			if g, r, ok := strings.Cut(remaining, ":"); ok {
-				attributes.Group, remaining = g, r
+			remaining := words[1]
+			if group, resource, ok := strings.Cut(remaining, ":"); ok {
+				attributes.Group, remaining = group, resource
 			}
 			attributes.ResourceName, attributes.Subresource, _ = strings.Cut(remaining, "/")
-			if len(f) > 2 {
-				attributes.Namespace, attributes.Name, _ = strings.Cut(f[2], "/")
+			if len(words) > 2 {
+				attributes.Namespace, attributes.Name, _ = strings.Cut(words[2], "/")
 				attributes.Namespace = strings.TrimPrefix(attributes.Namespace, "-")
 			}
 		}
 		if test.selector != "" {
 			attributes.FieldSelector = fields.ParseSelectorOrDie(test.selector).Requirements()
 		}
-		decision, reason, err := z.Authorize(context.Background(), attributes)
+		decision, reason, err := authz.Authorize(context.Background(), attributes)
 		got := reason
 		if decision == authorizer.Allow {
 			got = allow
 		}
 		if err != nil || got != test.want || decision == authorizer.Deny {
-			t.Errorf("%s %s: %q %v, want %q", test.ask, test.selector, got, err, test.want)
+			t.Errorf("%s %s: %q %v, want %q", test.request, test.selector, got, err, test.want)
 		}
 	}
 }
@@ -388,7 +389,7 @@ func TestAuthorizerDecisionsAndReasons(t *testing.T) {
 // TestNodeReadsWithoutSelectorGate checks how nodes read without the gate
 // AuthorizeNodeWithSelectors.
 func TestNodeReadsWithoutSelectorGate(t *testing.T) {
-	z := node.NewAuthorizer(node.NewGraph(), func(features.Gate) bool { return false })
+	authz := node.NewAuthorizer(node.NewGraph(), func(features.Gate) bool { return false })
 	user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	for _, test := range []struct {
 		group, resource, verb string
@@ -404,7 +405,7 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 		{group: "resource.k8s.io", resource: "resourceslices", verb: "get", want: authorizer.NoOpinion},
 	} {
 		resource, sub, _ := strings.Cut(test.resource, "/")
-		decision, _, err := z.Authorize(t.Context(), &authorizer.Attributes{
+		decision, _, err := authz.Authorize(t.Context(), &authorizer.Attributes{
 			User:         user,
 			Verb:         test.verb,
 			Resource:     true,
@@ -418,16 +419,16 @@ func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 	}
 }
 
-// TestNodeReadsWhatFeatureGatesAdd checks the resources that the gates
+// TestFeatureGatesExtendReadsOfNodes checks the resources that the gates
 // ClusterTrustBundle and KubeletServiceAccountTokenForCredentialProviders add.
-func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
+func TestFeatureGatesExtendReadsOfNodes(t *testing.T) {
 	graph := node.NewGraph()
 	graph.Set(pod("p", "n1", addAllReferences))
 	gates := features.New()
 	if err := gates.Set("ClusterTrustBundle=true,KubeletServiceAccountTokenForCredentialProviders=true"); err != nil {
 		t.Fatal(err)
 	}
-	z := node.NewAuthorizer(graph, gates.Enabled)
+	authz := node.NewAuthorizer(graph, gates.Enabled)
 	user := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	for _, test := range []struct {
 		verb, group, resource, namespace, name string
@@ -448,45 +449,45 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 			Namespace:    test.namespace,
 			Name:         test.name,
 		}
-		if d, why, err := z.Authorize(t.Context(), attributes); err != nil || d != test.want {
-			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", test.verb, test.resource, test.name, d, why, err, test.want)
+		if d, reason, err := authz.Authorize(t.Context(), attributes); err != nil || d != test.want {
+			t.Errorf("%s %s %s: got %v, reason %q, error %v, want %v", test.verb, test.resource, test.name, d, reason, err, test.want)
 		}
 	}
 }
 
 // TestAuthorizerIgnoresOtherUsers checks which combinations of user name and group count as a node.
 func TestAuthorizerIgnoresOtherUsers(t *testing.T) {
-	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
+	authz := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}
 	for _, test := range []struct {
-		user *authorizer.User
-		want authorizer.Decision
-		why  string
+		user   *authorizer.User
+		want   authorizer.Decision
+		reason string
 	}{
 		{user: &authorizer.User{Name: "system:node:n", Groups: nodes}, want: authorizer.Allow},
 		{user: &authorizer.User{Name: "system:node:n"}, want: authorizer.NoOpinion},
 		{user: &authorizer.User{Name: "kubelet", Groups: nodes}, want: authorizer.NoOpinion},
 		{
-			user: &authorizer.User{Name: "system:node:", Groups: nodes},
-			want: authorizer.NoOpinion,
-			why:  `unknown node for user "system:node:"`,
+			user:   &authorizer.User{Name: "system:node:", Groups: nodes},
+			want:   authorizer.NoOpinion,
+			reason: `unknown node for user "system:node:"`,
 		},
 		{want: authorizer.NoOpinion},
 	} {
-		decision, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{
+		decision, reason, _ := authz.Authorize(context.Background(), &authorizer.Attributes{
 			User:         test.user,
 			Resource:     true,
 			Verb:         "list",
 			ResourceName: "services",
 		})
-		if decision != test.want || why != test.why {
-			t.Errorf("%v: got %v, reason %q, want %v, %q", test.user, decision, why, test.want, test.why)
+		if decision != test.want || reason != test.reason {
+			t.Errorf("%v: got %v, reason %q, want %v, %q", test.user, decision, reason, test.want, test.reason)
 		}
 		if test.user == nil {
 			continue
 		}
 		_, isNode := node.NodeOf(test.user)
-		if rules, err := z.RulesFor(context.Background(), test.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
+		if rules, err := authz.RulesFor(context.Background(), test.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
 			t.Errorf("rules of %v: got %v, error %v, want incomplete rules and an error: %t", test.user, rules, err, isNode)
 		}
 	}

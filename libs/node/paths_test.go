@@ -11,49 +11,49 @@ import (
 )
 
 // keepPaths returns the parts of a document at the given paths.
-func keepPaths(v any, paths [][]string) any {
-	switch v := v.(type) {
+func keepPaths(value any, paths [][]string) any {
+	switch value := value.(type) {
 	case []any:
-		out := []any{}
-		for _, in := range v {
-			out = append(out, keepPaths(in, paths))
+		kept := []any{}
+		for _, in := range value {
+			kept = append(kept, keepPaths(in, paths))
 		}
-		return out
+		return kept
 	case map[string]any:
-		out := map[string]any{}
-		for name, in := range v {
+		kept := map[string]any{}
+		for name, in := range value {
 			var below [][]string
 			complete := false
-			for _, p := range paths {
-				if p[0] == name {
-					complete = complete || len(p) == 1
-					below = append(below, p[1:])
+			for _, path := range paths {
+				if path[0] == name {
+					complete = complete || len(path) == 1
+					below = append(below, path[1:])
 				}
 			}
 			switch {
 			case complete:
-				out[name] = in
+				kept[name] = in
 			case len(below) > 0:
-				out[name] = keepPaths(in, below)
+				kept[name] = keepPaths(in, below)
 			}
 		}
-		return out
+		return kept
 	}
-	return v
+	return value
 }
 
 // TestPodPathsCoverAllReferences checks that PodPaths covers all fields that a pod's references
 // depend on.
 func TestPodPathsCoverAllReferences(t *testing.T) {
 	var paths [][]string
-	for _, p := range node.PodPaths() {
-		paths = append(paths, strings.Split(p, "."))
+	for _, path := range node.PodPaths() {
+		paths = append(paths, strings.Split(path, "."))
 	}
 	for name, change := range map[string]func(*corev1.Pod){
 		"pod with all references": addAllReferences,
-		"mirror pod": func(p *corev1.Pod) {
-			addAllReferences(p)
-			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		"mirror pod": func(path *corev1.Pod) {
+			addAllReferences(path)
+			path.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		},
 	} {
 		complete := pod("p", "n1", change)
@@ -68,17 +68,17 @@ func TestPodPathsCoverAllReferences(t *testing.T) {
 		if data, err = json.Marshal(keepPaths(doc, paths)); err != nil {
 			t.Fatal(err)
 		}
-		part := &corev1.Pod{}
-		if err := json.Unmarshal(data, part); err != nil {
+		reduced := &corev1.Pod{}
+		if err := json.Unmarshal(data, reduced); err != nil {
 			t.Fatal(err)
 		}
-		n, same := node.RefCount(complete, part)
-		if !same || part.Name != complete.Name || part.Namespace != complete.Namespace ||
-			part.Spec.NodeName != complete.Spec.NodeName {
+		references, same := node.RefCount(complete, reduced)
+		if !same || reduced.Name != complete.Name || reduced.Namespace != complete.Namespace ||
+			reduced.Spec.NodeName != complete.Spec.NodeName {
 			t.Errorf("%s: pod reduced to the listed fields: got other references, want those of the whole pod", name)
 		}
-		if mirror := name == "mirror pod"; (n == 0) != mirror {
-			t.Errorf("%s: got %d references, want none of a mirror pod only: %t", name, n, mirror)
+		if mirror := name == "mirror pod"; (references == 0) != mirror {
+			t.Errorf("%s: got %d references, want none of a mirror pod only: %t", name, references, mirror)
 		}
 	}
 }

@@ -101,8 +101,8 @@ func isCheap(key any) bool {
 }
 
 // containsAll reports whether keys contains all of others.
-func containsAll(keys, others []jose.JSONWebKey) bool {
-	return !slices.ContainsFunc(others, func(o jose.JSONWebKey) bool {
+func containsAll(keys, wanted []jose.JSONWebKey) bool {
+	return !slices.ContainsFunc(wanted, func(o jose.JSONWebKey) bool {
 		return !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
 			public, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
 			return ok && k.KeyID == o.KeyID && public.Equal(o.Key)

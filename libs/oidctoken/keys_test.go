@@ -58,45 +58,45 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	otherKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
 		published jose.JSONWebKey
-		kid       string
+		keyID     string
 		accepted  bool
 	}{
 		"for signatures": {
 			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"},
-			kid:       "k",
+			keyID:     "k",
 			accepted:  true,
 		},
-		"for whatever":             {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "k", accepted: true},
-		"of a token without an id": {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "", accepted: true},
-		"of another id":            {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "l", accepted: false},
+		"for any purpose":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, keyID: "k", accepted: true},
+		"token without a key id":    {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, keyID: "", accepted: true},
+		"token with another key id": {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, keyID: "l", accepted: false},
 		"for encryption": {
 			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"},
-			kid:       "k",
+			keyID:     "k",
 			accepted:  false,
 		},
 		"for another algorithm": {
 			published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"},
-			kid:       "k",
+			keyID:     "k",
 			accepted:  true,
 		},
-		"with its private half": {
+		"private key": {
 			published: jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"},
-			kid:       "k",
+			keyID:     "k",
 			accepted:  false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{test.published,
-				{Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
-			issuer, a := authenticatorWithKeys(t, set)
-			token := oidctest.Sign(t, jwt.SigningMethodES256, key, test.kid, issuer.Claims(nil))
-			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != test.accepted {
+				{Key: otherKey.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}
+			issuer, tokens := authenticatorWithKeys(t, set)
+			token := oidctest.Sign(t, jwt.SigningMethodES256, key, test.keyID, issuer.Claims(nil))
+			if _, ok, err := tokens.AuthenticateToken(t.Context(), token, nil); ok != test.accepted {
 				t.Errorf("authenticated = %v, error: %v, want %v", ok, err, test.accepted)
 			}
 		})
@@ -110,29 +110,29 @@ func TestTokenIsVerifiedWithFewKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	otherKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for others, want := range map[int]bool{7: true, 8: false} {
-		set := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: other.Public(), KeyID: "k"}},
-			others), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
-		issuer, a := authenticatorWithKeys(t, set)
+	for otherKeys, want := range map[int]bool{7: true, 8: false} {
+		published := jose.JSONWebKeySet{Keys: append(slices.Repeat([]jose.JSONWebKey{{Key: otherKey.Public(), KeyID: "k"}},
+			otherKeys), jose.JSONWebKey{Key: signer.Public(), KeyID: "k"})}
+		issuer, tokens := authenticatorWithKeys(t, published)
 		token := oidctest.Sign(t, jwt.SigningMethodES256, signer, "k", issuer.Claims(nil))
-		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != want {
-			t.Errorf("%d other keys: authenticated = %v, error: %v, want %v", others, ok, err, want)
+		if _, ok, err := tokens.AuthenticateToken(t.Context(), token, nil); ok != want {
+			t.Errorf("%d other keys: authenticated = %v, error: %v, want %v", otherKeys, ok, err, want)
 		}
 	}
 }
 
-// TestBrokenKeySets checks key sets that are invalid or too large.
-func TestBrokenKeySets(t *testing.T) {
+// TestInvalidKeySetsAreRejected checks key sets that are invalid or too large.
+func TestInvalidKeySetsAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := func(n int) string {
-		raw, err := json.Marshal(jose.JSONWebKeySet{Keys: slices.Repeat([]jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}, n)})
+	keySet := func(count int) string {
+		raw, err := json.Marshal(jose.JSONWebKeySet{Keys: slices.Repeat([]jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}, count)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,10 +142,10 @@ func TestBrokenKeySets(t *testing.T) {
 		response func(http.ResponseWriter, *http.Request)
 		want     string // of the failure, if it fails
 	}{
-		"many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, want: ""},
-		"too many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) },
+		"many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keySet(256)) }, want: ""},
+		"too many keys": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keySet(257)) },
 			want: "has 257 keys, want at most 256"},
-		"costly keys": {response: func(w http.ResponseWriter, _ *http.Request) {
+		"keys that are expensive to verify with": {response: func(w http.ResponseWriter, _ *http.Request) {
 			large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 16384, 1), E: 65537}
 			long := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8191, 1), E: 1<<31 - 1}
 			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
@@ -153,20 +153,20 @@ func TestBrokenKeySets(t *testing.T) {
 				{Key: long, KeyID: "k"},
 			}})
 		}, want: "has no signing key"},
-		"long head": {response: func(w http.ResponseWriter, _ *http.Request) {
+		"long header": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 128<<10))
-			fmt.Fprint(w, set(1))
+			fmt.Fprint(w, keySet(1))
 		}, want: "response headers exceeded"},
-		"many certificates": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(1)) },
+		"many certificates": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keySet(1)) },
 			want: "11 certificates were presented"},
 		"no keys": {
-			response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) },
+			response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keySet(0)) },
 			want:     "has no signing key",
 		},
 		"no key set": {response: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, want: "cannot unmarshal"},
 		"cut short": {response: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100000")
-			fmt.Fprint(w, set(1))
+			fmt.Fprint(w, keySet(1))
 		}, want: "unexpected EOF"},
 		"redirected": {
 			response: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) },
@@ -191,14 +191,14 @@ func TestBrokenKeySets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
+			tokens, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 			if err != nil {
 				t.Fatal(err)
 			}
 			runProvider(t, provider)
 			<-provider.Initialized()
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, "k", issuer.Claims(nil))
-			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+			_, ok, err := tokens.AuthenticateToken(t.Context(), token, nil)
 			if test.want == "" {
 				if !ok || err != nil {
 					t.Errorf("authenticated = %v, error: %v, want true, no error", ok, err)
@@ -215,9 +215,9 @@ func TestBrokenKeySets(t *testing.T) {
 	}
 }
 
-// TestProviderConfigEqual checks that every field but Withdrawn counts.
-func TestProviderConfigEqual(t *testing.T) {
-	one := func() oidctoken.ProviderConfig {
+// TestConfigEqualComparesAllFieldsButWithdrawn checks that every field but Withdrawn counts.
+func TestConfigEqualComparesAllFieldsButWithdrawn(t *testing.T) {
+	newConfig := func() oidctoken.ProviderConfig {
 		return oidctoken.ProviderConfig{
 			IssuerURL:    "https://x",
 			DiscoveryURL: "https://y",
@@ -225,8 +225,8 @@ func TestProviderConfigEqual(t *testing.T) {
 			Algorithms:   []string{"RS256", "ES256"},
 		}
 	}
-	if !one().Equal(one()) {
-		t.Errorf("Equal() of two equal configurations %+v = false, want true", one())
+	if !newConfig().Equal(newConfig()) {
+		t.Errorf("Equal() of two equal configurations %+v = false, want true", newConfig())
 	}
 	for name, change := range map[string]func(*oidctoken.ProviderConfig){
 		"issuer":     func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" },
@@ -234,9 +234,9 @@ func TestProviderConfigEqual(t *testing.T) {
 		"authority":  func(c *oidctoken.ProviderConfig) { c.CA = "d" },
 		"algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
 	} {
-		other := one()
-		change(&other)
-		if one().Equal(other) {
+		changed := newConfig()
+		change(&changed)
+		if newConfig().Equal(changed) {
 			t.Errorf("configurations with different %s: got equal, want different", name)
 		}
 	}

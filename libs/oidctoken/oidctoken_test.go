@@ -44,9 +44,9 @@ func runProvider(t testing.TB, provider *oidctoken.Provider) {
 	})
 }
 
-func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
+func newProvider(t testing.TB, config oidctoken.ProviderConfig) *oidctoken.Provider {
 	t.Helper()
-	p, err := oidctoken.NewProvider(c, slog.New(slog.DiscardHandler))
+	p, err := oidctoken.NewProvider(config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,23 +54,23 @@ func newProvider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 }
 
 // initializedAuthenticator returns an authenticator with an initialized provider.
-func initializedAuthenticator(t testing.TB, i *oidctest.Provider, rules oidctoken.Rules,
+func initializedAuthenticator(t testing.TB, issuer *oidctest.Provider, rules oidctoken.Rules,
 	algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
-	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
-	a, err := oidctoken.New(provider, []string{oidctest.ClientID, "second"}, rules)
+	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA(), Algorithms: algorithms})
+	tokens, err := oidctoken.New(provider, []string{oidctest.ClientID, "second"}, rules)
 	if err != nil {
 		t.Fatal(err)
 	}
 	runProvider(t, provider)
 	<-provider.Initialized()
-	return a
+	return tokens
 }
 
 var bySubject = oidctoken.ClaimRules{UsernameClaim: "sub", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "g:"}
 
-// TestGoodTokens maps valid tokens to users by several rules.
-func TestGoodTokens(t *testing.T) {
+// TestValidTokensMapToUsers maps valid tokens to users by several rules.
+func TestValidTokensMapToUsers(t *testing.T) {
 	issuer := oidctest.New(t)
 	email := oidctoken.ClaimRules{UsernameClaim: "email"}
 	required := oidctoken.ClaimRules{UsernameClaim: "sub", Required: map[string]string{"hd": "example.org", "tier": "gold"}}
@@ -82,7 +82,7 @@ func TestGoodTokens(t *testing.T) {
 	}{
 		{name: "subject", rules: bySubject, changes: nil, want: authenticator.User{Name: "oidc:ada"}},
 		{
-			name:    "id",
+			name:    "token id",
 			rules:   bySubject,
 			changes: map[string]any{"jti": "t-1"},
 			want: authenticator.User{
@@ -91,14 +91,14 @@ func TestGoodTokens(t *testing.T) {
 			},
 		},
 		{
-			name:    "id that is not a string",
+			name:    "token id that is not a string",
 			rules:   bySubject,
 			changes: map[string]any{"jti": 1},
 			want:    authenticator.User{Name: "oidc:ada"},
 		},
-		{name: "empty id", rules: bySubject, changes: map[string]any{"jti": ""}, want: authenticator.User{Name: "oidc:ada"}},
+		{name: "empty token id", rules: bySubject, changes: map[string]any{"jti": ""}, want: authenticator.User{Name: "oidc:ada"}},
 		{
-			name:    "email not verified, and not asked for",
+			name:    "unverified email that is not the username",
 			rules:   bySubject,
 			changes: map[string]any{"email": "a@b.c", "email_verified": false},
 			want:    authenticator.User{Name: "oidc:ada"},
@@ -128,7 +128,7 @@ func TestGoodTokens(t *testing.T) {
 			want:    authenticator.User{Name: "a@b.c"},
 		},
 		{
-			name:    "email without a word on it",
+			name:    "email without email_verified",
 			rules:   email,
 			changes: map[string]any{"email": "a@b.c"},
 			want:    authenticator.User{Name: "a@b.c"},
@@ -148,8 +148,8 @@ func TestGoodTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := initializedAuthenticator(t, issuer, tt.rules)
-			resp, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
+			tokens := initializedAuthenticator(t, issuer, tt.rules)
+			resp, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
 			if err != nil || !ok {
 				t.Fatalf("got %v, %v, want an authenticated user", ok, err)
 			}
@@ -164,22 +164,23 @@ func TestGoodTokens(t *testing.T) {
 	}
 }
 
-// TestBrokenTokens rejects or ignores tokens that are damaged or are from another issuer.
-func TestBrokenTokens(t *testing.T) {
+// TestInvalidTokensAreRejectedOrIgnored rejects or ignores tokens that are damaged or are from
+// another issuer.
+func TestInvalidTokensAreRejectedOrIgnored(t *testing.T) {
 	issuer := oidctest.New(t)
-	id, public := issuer.PublicKey()
+	keyID, public := issuer.PublicKey()
 	publicDER, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	otherKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := func(changes map[string]any) string { return issuer.Token(changes) }
-	good := with(nil)
-	unsigned := good[:strings.LastIndex(good, ".")+1]
-	payload := strings.Split(good, ".")[1]
+	tokenWith := func(changes map[string]any) string { return issuer.Token(changes) }
+	validToken := tokenWith(nil)
+	unsigned := validToken[:strings.LastIndex(validToken, ".")+1]
+	payload := strings.Split(validToken, ".")[1]
 	email := oidctoken.ClaimRules{UsernameClaim: "email"}
 	required := oidctoken.ClaimRules{UsernameClaim: "sub", Required: map[string]string{"hd": "example.org"}}
 	hour := time.Hour
@@ -192,30 +193,30 @@ func TestBrokenTokens(t *testing.T) {
 		token string
 		want  string
 	}{
-		{name: "expired", rules: bySubject, token: with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), want: "expired"},
-		{name: "without expiry", rules: bySubject, token: with(map[string]any{"exp": nil}), want: "expired"},
-		{name: "not yet valid", rules: bySubject, token: with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), want: "nbf"},
+		{name: "expired", rules: bySubject, token: tokenWith(map[string]any{"exp": time.Now().Add(-hour).Unix()}), want: "expired"},
+		{name: "without expiry", rules: bySubject, token: tokenWith(map[string]any{"exp": nil}), want: "expired"},
+		{name: "not yet valid", rules: bySubject, token: tokenWith(map[string]any{"nbf": time.Now().Add(hour).Unix()}), want: "nbf"},
 		{
-			name:  "two minutes before nbf",
+			name:  "nbf two minutes ahead",
 			rules: bySubject,
-			token: with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}),
+			token: tokenWith(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}),
 			want:  "nbf",
 		},
-		{name: "wrong issuer", rules: bySubject, token: with(map[string]any{"iss": "https://other"}), want: ""},
-		{name: "issuer is not a string", rules: bySubject, token: with(map[string]any{"iss": 1}), want: ""},
-		{name: "no issuer", rules: bySubject, token: with(map[string]any{"iss": nil}), want: ""},
-		{name: "wrong audience", rules: bySubject, token: with(map[string]any{"aud": "x"}), want: "expected audience"},
-		{name: "no audience", rules: bySubject, token: with(map[string]any{"aud": nil}), want: "expected audience"},
+		{name: "wrong issuer", rules: bySubject, token: tokenWith(map[string]any{"iss": "https://other"}), want: ""},
+		{name: "issuer is not a string", rules: bySubject, token: tokenWith(map[string]any{"iss": 1}), want: ""},
+		{name: "no issuer", rules: bySubject, token: tokenWith(map[string]any{"iss": nil}), want: ""},
+		{name: "wrong audience", rules: bySubject, token: tokenWith(map[string]any{"aud": "x"}), want: "expected audience"},
+		{name: "no audience", rules: bySubject, token: tokenWith(map[string]any{"aud": nil}), want: "expected audience"},
 		{
 			name:  "algorithm none",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, keyID, issuer.Claims(nil)),
 			want:  "malformed jwt",
 		},
 		{
 			name:  "HS256 with the public key",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, keyID, issuer.Claims(nil)),
 			want:  "malformed jwt",
 		},
 		{
@@ -227,35 +228,35 @@ func TestBrokenTokens(t *testing.T) {
 		{
 			name:  "algorithm that is not allowed",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodRS512, otherKey, keyID, issuer.Claims(nil)),
 			want:  "malformed jwt",
 		},
 		{
 			name:  "another key",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, otherKey, "", issuer.Claims(nil)),
 			want:  "no key of the issuer",
 		},
 		{
 			name:  "another key under the right id",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, otherKey, keyID, issuer.Claims(nil)),
 			want:  "no key of the issuer",
 		},
 		{
 			name:  "unknown key id",
 			rules: bySubject,
-			token: oidctest.Sign(t, jwt.SigningMethodRS256, other, "unknown", issuer.Claims(nil)),
+			token: oidctest.Sign(t, jwt.SigningMethodRS256, otherKey, "unknown", issuer.Claims(nil)),
 			want:  "no key of the issuer",
 		},
-		{name: "truncated signature", rules: bySubject, token: good[:len(good)-10], want: "no key of the issuer"},
+		{name: "truncated signature", rules: bySubject, token: validToken[:len(validToken)-10], want: "no key of the issuer"},
 		{name: "unsigned", rules: bySubject, token: unsigned, want: "no key of the issuer"},
 		{name: "no header", rules: bySubject, token: "." + payload + ".x", want: "malformed jwt"},
 		{name: "two parts", rules: bySubject, token: "a." + payload, want: ""},
-		{name: "four parts", rules: bySubject, token: good + ".x", want: ""},
+		{name: "four parts", rules: bySubject, token: validToken + ".x", want: ""},
 		{name: "not base64", rules: bySubject, token: "a.!.c", want: ""},
 		{
-			name:  "half base64",
+			name:  "valid base64 with an invalid suffix",
 			rules: bySubject,
 			token: "a." + base64.RawURLEncoding.EncodeToString([]byte(complete)) + "!.c",
 			want:  "",
@@ -267,59 +268,59 @@ func TestBrokenTokens(t *testing.T) {
 		{
 			name:  "no username",
 			rules: bySubject,
-			token: with(map[string]any{"sub": nil}),
+			token: tokenWith(map[string]any{"sub": nil}),
 			want:  `username: claim "sub" is not present`,
 		},
 		{
 			name:  "username is a number",
 			rules: email,
-			token: with(map[string]any{"email": 1}),
+			token: tokenWith(map[string]any{"email": 1}),
 			want:  `claim "email" is not a string`,
 		},
 		{
 			name:  "groups are a number",
 			rules: bySubject,
-			token: with(map[string]any{"groups": 1}),
+			token: tokenWith(map[string]any{"groups": 1}),
 			want:  `claim "groups" is neither`,
 		},
 		{
 			name:  "groups have a number",
 			rules: bySubject,
-			token: with(map[string]any{"groups": []any{"a", 1}}),
+			token: tokenWith(map[string]any{"groups": []any{"a", 1}}),
 			want:  `claim "groups" has an element`,
 		},
 		{
 			name:  "email not verified",
 			rules: email,
-			token: with(map[string]any{"email": "a@b.c", "email_verified": false}),
+			token: tokenWith(map[string]any{"email": "a@b.c", "email_verified": false}),
 			want:  "email is not verified",
 		},
 		{
-			name:  "email verified by a word",
+			name:  "email_verified is a string",
 			rules: email,
-			token: with(map[string]any{"email": "a@b.c", "email_verified": "true"}),
+			token: tokenWith(map[string]any{"email": "a@b.c", "email_verified": "true"}),
 			want:  "is not a boolean",
 		},
-		{name: "required claim is absent", rules: required, token: good, want: `required claim "hd" is not present`},
+		{name: "required claim is absent", rules: required, token: validToken, want: `required claim "hd" is not present`},
 		{
 			name:  "required claim differs",
 			rules: required,
-			token: with(map[string]any{"hd": "example.com"}),
+			token: tokenWith(map[string]any{"hd": "example.com"}),
 			want:  `required claim "hd" has another value`,
 		},
 		{
 			name:  "required claim is a list",
 			rules: required,
-			token: with(map[string]any{"hd": []string{"example.org"}}),
+			token: tokenWith(map[string]any{"hd": []string{"example.org"}}),
 			want:  `required claim "hd" is not a string`,
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := initializedAuthenticator(t, issuer, tt.rules)
-			r, ok, err := a.AuthenticateToken(t.Context(), tt.token, nil)
-			if r != nil || ok {
-				t.Fatalf("got %+v, want no user", r)
+			tokens := initializedAuthenticator(t, issuer, tt.rules)
+			response, ok, err := tokens.AuthenticateToken(t.Context(), tt.token, nil)
+			if response != nil || ok {
+				t.Fatalf("got %+v, want no user", response)
 			}
 			switch {
 			case tt.want == "" && err != nil:
@@ -333,46 +334,47 @@ func TestBrokenTokens(t *testing.T) {
 	}
 }
 
-// TestAlgorithms checks that tokens of each supported algorithm are accepted.
-func TestAlgorithms(t *testing.T) {
+// TestSupportedAlgorithmsAreAccepted checks that tokens of each supported algorithm are accepted.
+func TestSupportedAlgorithmsAreAccepted(t *testing.T) {
 	issuer := oidctest.New(t)
 	for _, algorithm := range oidctoken.SigningAlgorithms() {
 		t.Run(algorithm, func(t *testing.T) {
 			issuer.Rotate(algorithm)
-			a := initializedAuthenticator(t, issuer, bySubject, algorithm)
-			if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+			tokens := initializedAuthenticator(t, issuer, bySubject, algorithm)
+			if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 				t.Errorf("got %v, %v, want true, no error", ok, err)
 			}
 		})
 	}
 }
 
-// TestKeysRotate accepts new keys of the issuer at once, and keeps known keys during an outage.
-func TestKeysRotate(t *testing.T) {
+// TestRotatedKeysAreAcceptedAtOnce accepts new keys of the issuer at once, and keeps known keys
+// during an outage.
+func TestRotatedKeysAreAcceptedAtOnce(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := initializedAuthenticator(t, issuer, bySubject)
-	old := issuer.Token(nil)
+	tokens := initializedAuthenticator(t, issuer, bySubject)
+	firstKeyToken := issuer.Token(nil)
 	accepted := func(token string) bool {
-		_, ok, _ := a.AuthenticateToken(t.Context(), token, nil)
+		_, ok, _ := tokens.AuthenticateToken(t.Context(), token, nil)
 		return ok
 	}
-	if !accepted(old) {
+	if !accepted(firstKeyToken) {
 		t.Fatal("token of the first key: got rejected, want accepted")
 	}
-	asked := issuer.KeyRequests()
+	keyRequests := issuer.KeyRequests()
 	for range 10 {
-		if !accepted(old) {
+		if !accepted(firstKeyToken) {
 			t.Fatal("token of a known key during an outage: got rejected, want accepted")
 		}
 	}
-	if n := issuer.KeyRequests(); n != asked {
-		t.Errorf("known keys caused %d requests, want none", n-asked)
+	if requests := issuer.KeyRequests(); requests != keyRequests {
+		t.Errorf("known keys caused %d requests, want none", requests-keyRequests)
 	}
 	issuer.Rotate("RS256")
 	if !accepted(issuer.Token(nil)) {
 		t.Error("token of the new key: got rejected, want accepted")
 	}
-	if accepted(old) {
+	if accepted(firstKeyToken) {
 		t.Error("token of the withdrawn key: got accepted, want rejected")
 	}
 	publish := issuer.RotateSecretly("RS256")
@@ -385,12 +387,12 @@ func TestKeysRotate(t *testing.T) {
 	}
 	// During an outage the known keys stay in use.
 	issuer.SetStatus(http.StatusServiceUnavailable)
-	good := issuer.Token(nil)
+	knownKeyToken := issuer.Token(nil)
 	issuer.RotateSecretly("RS256")
 	if accepted(issuer.Token(nil)) {
 		t.Error("token of a new key during an outage: got accepted, want rejected")
 	}
-	if !accepted(good) {
+	if !accepted(knownKeyToken) {
 		t.Error("token of a known key during an outage: got rejected, want accepted")
 	}
 }
@@ -398,26 +400,26 @@ func TestKeysRotate(t *testing.T) {
 // TestUnknownKeysAreRateLimited sends forged tokens with unknown keys.
 func TestUnknownKeysAreRateLimited(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := initializedAuthenticator(t, issuer, bySubject)
-	stranger := oidctest.New(t)
-	forged := stranger.Token(map[string]any{"iss": issuer.URL()})
+	tokens := initializedAuthenticator(t, issuer, bySubject)
+	otherIssuer := oidctest.New(t)
+	forged := otherIssuer.Token(map[string]any{"iss": issuer.URL()})
 	before := issuer.KeyRequests()
-	var wg sync.WaitGroup
+	var clients sync.WaitGroup
 	for range 200 {
-		wg.Go(func() {
-			if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
+		clients.Go(func() {
+			if _, ok, err := tokens.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
 				t.Errorf("token of another issuer: got accepted: %t, error %v; want false and an error", ok, err)
 			}
 		})
 	}
-	wg.Wait()
-	for range 200 { // one after another
-		if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
+	clients.Wait()
+	for range 200 { // sequentially
+		if _, ok, err := tokens.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
 			t.Errorf("token of another issuer: got accepted: %t, error %v; want false and an error", ok, err)
 		}
 	}
-	if n := issuer.KeyRequests() - before; n > 40 {
-		t.Errorf("400 forged tokens caused %d requests, want at most 40", n)
+	if requests := issuer.KeyRequests() - before; requests > 40 {
+		t.Errorf("400 forged tokens caused %d requests, want at most 40", requests)
 	}
 }
 
@@ -425,13 +427,13 @@ func TestUnknownKeysAreRateLimited(t *testing.T) {
 // request is canceled, even if the provider does not respond.
 func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	issuer := oidctest.New(t)
-	a := initializedAuthenticator(t, issuer, bySubject)
+	tokens := initializedAuthenticator(t, issuer, bySubject)
 	release := issuer.Hold()
 	defer release()
 	issuer.RotateSecretly("RS256")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, ok, err := a.AuthenticateToken(ctx, issuer.Token(nil), nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+	if _, ok, err := tokens.AuthenticateToken(ctx, issuer.Token(nil), nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("got %v, %v, want false, error %v", ok, err, authenticator.ErrUnavailable)
 	}
 }

@@ -154,10 +154,10 @@ func checkIssuerURL(raw string) error {
 }
 
 // newHTTPClient returns an HTTP client that trusts a CA, or the CAs of the system.
-func newHTTPClient(ca string) (*http.Client, error) {
+func newHTTPClient(bundle string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		certs, err := tlsfiles.ParseCertificates([]byte(ca))
+	if bundle != "" {
+		certs, err := tlsfiles.ParseCertificates([]byte(bundle))
 		if err != nil {
 			return nil, fmt.Errorf("certificate authority of the provider: %w", err)
 		}

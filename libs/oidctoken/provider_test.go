@@ -24,11 +24,11 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
+	tokens, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err,
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err,
 		oidctoken.ErrNotInitialized) || !errors.Is(err, authenticator.ErrUnavailable) {
 		t.Errorf("before the first discovery: %v, %v, want false, error %v, error %v", ok, err,
 			oidctoken.ErrNotInitialized, authenticator.ErrUnavailable)
@@ -41,22 +41,22 @@ func TestDiscoveryIsRetried(t *testing.T) {
 		t.Errorf("first discovery: got log %s, want it to contain %q", got, "status 502")
 	}
 	issuer.SetStatus(http.StatusOK)
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 		t.Errorf("a token caused no other discovery: %v, %v, want true, no error", ok, err)
 	}
 	if err := provider.Check(); err != nil {
 		t.Errorf("Check() = %v", err)
 	}
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 		t.Errorf("after discovery: %v, %v, want true, no error", ok, err)
 	}
 }
 
 // firstFailure runs a provider until its first request has failed, and returns the error.
-func firstFailure(t *testing.T, c oidctoken.ProviderConfig) string {
+func firstFailure(t *testing.T, config oidctoken.ProviderConfig) string {
 	t.Helper()
 	logged := make(chan string, 1)
-	p, err := oidctoken.NewProvider(c, slog.New(&firstError{logged: logged}))
+	p, err := oidctoken.NewProvider(config, slog.New(&firstError{logged: logged}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +86,12 @@ func (h *firstError) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestBrokenProviders checks the errors for providers with invalid metadata or keys.
-func TestBrokenProviders(t *testing.T) {
+// TestInvalidMetadataOrKeysAreReported checks the errors for providers with invalid metadata or
+// keys.
+func TestInvalidMetadataOrKeysAreReported(t *testing.T) {
 	tests := []struct {
 		name   string
-		breaks func(i *oidctest.Provider, c *oidctoken.ProviderConfig)
+		breaks func(i *oidctest.Provider, config *oidctoken.ProviderConfig)
 		want   string
 	}{
 		{
@@ -101,7 +102,7 @@ func TestBrokenProviders(t *testing.T) {
 		{name: "keys over http", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL(), "jwks_uri": "http://localhost/keys"})
 		}, want: "want https"},
-		{name: "no place for keys", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
+		{name: "no jwks_uri", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": i.URL()})
 		}, want: "jwks_uri"},
 		{
@@ -109,7 +110,7 @@ func TestBrokenProviders(t *testing.T) {
 			breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) },
 			want:   "cannot unmarshal",
 		},
-		{name: "metadata without end", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
+		{name: "metadata over the limit", breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) {
 			i.SetMetadata(map[string]string{"issuer": strings.Repeat("a", 2<<20)})
 		}, want: "more than"},
 		{
@@ -117,69 +118,71 @@ func TestBrokenProviders(t *testing.T) {
 			breaks: func(i *oidctest.Provider, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) },
 			want:   "status 404",
 		},
-		{name: "unknown CA", breaks: func(_ *oidctest.Provider, c *oidctoken.ProviderConfig) { c.CA = "" }, want: "certificate"},
+		{name: "unknown CA", breaks: func(_ *oidctest.Provider, config *oidctoken.ProviderConfig) { config.CA = "" }, want: "certificate"},
 		{
-			name:   "discovery elsewhere fails",
-			breaks: func(_ *oidctest.Provider, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" },
-			want:   "/nowhere returned status 404",
+			name: "discovery URL not found",
+			breaks: func(_ *oidctest.Provider, config *oidctoken.ProviderConfig) {
+				config.DiscoveryURL = config.IssuerURL + "/nowhere"
+			},
+			want: "/nowhere returned status 404",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			issuer := oidctest.New(t)
-			c := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}
-			tt.breaks(issuer, &c)
-			if got := firstFailure(t, c); !strings.Contains(got, tt.want) {
+			config := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}
+			tt.breaks(issuer, &config)
+			if got := firstFailure(t, config); !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestDiscoveryURL checks that DiscoveryURL is used instead of the issuer URL.
-func TestDiscoveryURL(t *testing.T) {
+// TestDiscoveryURLReplacesIssuerURL checks that DiscoveryURL is used instead of the issuer URL.
+func TestDiscoveryURLReplacesIssuerURL(t *testing.T) {
 	issuer := oidctest.New(t)
 	// Only the metadata elsewhere can be reached, not the issuer itself.
 	const url = "https://issuer.invalid"
 	issuer.SetIssuer(url)
 	provider := newProvider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
-	a, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
+	tokens, err := oidctoken.New(provider, []string{oidctest.ClientID}, bySubject)
 	if err != nil {
 		t.Fatal(err)
 	}
 	runProvider(t, provider)
 	<-provider.Initialized()
-	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
 		t.Errorf("got %v, %v, want true, no error", ok, err)
 	}
 }
 
-// TestNewProviderErrors checks the errors for invalid provider configurations.
-func TestNewProviderErrors(t *testing.T) {
+// TestNewProviderRejectsInvalidConfigurations checks the errors for invalid provider configurations.
+func TestNewProviderRejectsInvalidConfigurations(t *testing.T) {
 	tests := []struct {
-		name string
-		c    oidctoken.ProviderConfig
-		want string
+		name   string
+		config oidctoken.ProviderConfig
+		want   string
 	}{
-		{name: "no issuer", c: oidctoken.ProviderConfig{}, want: "issuer URL"},
-		{name: "http", c: oidctoken.ProviderConfig{IssuerURL: "http://x"}, want: "want https"},
-		{name: "no host", c: oidctoken.ProviderConfig{IssuerURL: "https:///x"}, want: "names no host"},
-		{name: "no URL", c: oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, want: "invalid control character"},
+		{name: "no issuer", config: oidctoken.ProviderConfig{}, want: "issuer URL"},
+		{name: "http", config: oidctoken.ProviderConfig{IssuerURL: "http://x"}, want: "want https"},
+		{name: "no host", config: oidctoken.ProviderConfig{IssuerURL: "https:///x"}, want: "names no host"},
+		{name: "no URL", config: oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, want: "invalid control character"},
 		{
-			name: "discovery over http",
-			c:    oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"},
-			want: "discovery URL",
+			name:   "discovery over http",
+			config: oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"},
+			want:   "discovery URL",
 		},
 		{
-			name: "algorithm",
-			c:    oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}},
-			want: `unsupported signing algorithm "HS256"`,
+			name:   "algorithm",
+			config: oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}},
+			want:   `unsupported signing algorithm "HS256"`,
 		},
-		{name: "CA", c: oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, want: "certificate authority"},
+		{name: "CA", config: oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, want: "certificate authority"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := oidctoken.NewProvider(tt.c, slog.New(slog.DiscardHandler)); err == nil ||
+			if _, err := oidctoken.NewProvider(tt.config, slog.New(slog.DiscardHandler)); err == nil ||
 				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}

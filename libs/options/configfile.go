@@ -14,7 +14,7 @@ import (
 const maxConfigBytes = 1 << 20
 
 // applyConfigFile sets every flag that the file contains and the command line does not.
-func applyConfigFile(fs *pflag.FlagSet, path string) error {
+func applyConfigFile(flags *pflag.FlagSet, path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read --config: %w", err)
@@ -27,11 +27,11 @@ func applyConfigFile(fs *pflag.FlagSet, path string) error {
 	if len(data) > maxConfigBytes {
 		return fmt.Errorf("%s: larger than %d bytes", path, maxConfigBytes)
 	}
-	return applyConfig(fs, path, data)
+	return applyConfig(flags, path, data)
 }
 
 // applyConfig sets the flags that a YAML document names.
-func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
+func applyConfig(flags *pflag.FlagSet, path string, data []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -50,7 +50,7 @@ func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
 	var errs []error
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
-		if err := applyKey(fs, key, value, seen); err != nil {
+		if err := applyKey(flags, key, value, seen); err != nil {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", path, key.Line, err))
 		}
 	}
@@ -59,8 +59,8 @@ func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
 
 // applyKey sets the flag of one key, unless the command line has set it. seen holds the lines of
 // earlier keys.
-func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) error {
-	flag := fs.Lookup(key.Value)
+func applyKey(flags *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) error {
+	flag := flags.Lookup(key.Value)
 	if flag == nil || key.Value == configFlag || key.Value == "help" || key.Value == "version" {
 		return fmt.Errorf("unknown key %q", key.Value)
 	}
@@ -84,7 +84,7 @@ func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) err
 		return nil
 	}
 	for _, v := range values {
-		if err := fs.Set(flag.Name, v); err != nil {
+		if err := flags.Set(flag.Name, v); err != nil {
 			return fmt.Errorf("%s: %w", key.Value, err)
 		}
 	}

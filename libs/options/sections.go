@@ -16,26 +16,26 @@ type Sections struct {
 
 // Set returns the flag set of a section, which is appended on first use.
 func (s *Sections) Set(name string) *pflag.FlagSet {
-	if set, ok := s.sets[name]; ok {
-		return set
+	if flags, ok := s.sets[name]; ok {
+		return flags
 	}
 	if s.sets == nil {
 		s.sets = map[string]*pflag.FlagSet{}
 	}
-	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	set.SetNormalizeFunc(underscoresToDashes)
-	set.SortFlags = true
-	s.sets[name] = set
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	flags.SetNormalizeFunc(underscoresToDashes)
+	flags.SortFlags = true
+	s.sets[name] = flags
 	s.order = append(s.order, name)
-	return set
+	return flags
 }
 
 // Values returns the names and values of all flags, sorted by name.
 func (s *Sections) Values() (out [][2]string) {
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	all.SortFlags = true
-	s.addTo(all)
-	all.VisitAll(func(f *pflag.Flag) { out = append(out, [2]string{f.Name, f.Value.String()}) })
+	values := pflag.NewFlagSet("", pflag.ContinueOnError)
+	values.SortFlags = true
+	s.addTo(values)
+	values.VisitAll(func(f *pflag.Flag) { out = append(out, [2]string{f.Name, f.Value.String()}) })
 	return out
 }
 

@@ -37,8 +37,8 @@ func Plus(a, b Amounts) Amounts {
 // Minus returns a - b without amounts that are zero or negative.
 func Minus(a, b Amounts) Amounts {
 	difference := Amounts{}
-	for name, q := range a {
-		amount := q.DeepCopy()
+	for name, quantity := range a {
+		amount := quantity.DeepCopy()
 		amount.Sub(b[name])
 		if amount.Sign() > 0 {
 			difference[name] = amount
@@ -50,19 +50,19 @@ func Minus(a, b Amounts) Amounts {
 // FilterNames returns the amounts of a whose names are in keep.
 func FilterNames(a Amounts, keep Amounts) Amounts {
 	selected := Amounts{}
-	for name, q := range a {
+	for name, quantity := range a {
 		if _, ok := keep[name]; ok {
-			selected[name] = q
+			selected[name] = quantity
 		}
 	}
 	return selected
 }
 
 // SelectNames returns the sorted names of a for which f returns true.
-func SelectNames(a Amounts, f func(corev1.ResourceName) bool) Names {
+func SelectNames(a Amounts, matches func(corev1.ResourceName) bool) Names {
 	var picked Names
 	for name := range a {
-		if f(name) {
+		if matches(name) {
 			picked = append(picked, name)
 		}
 	}

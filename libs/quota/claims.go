@@ -72,9 +72,9 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 
 // requestedStorage returns the requested storage of a claim, or the allocated storage if that is
 // more, in whole bytes. It returns false if the claim requests no storage.
-func requestedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
-	quantity, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	if allocated, hasAllocated := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated &&
+func requestedStorage(claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+	quantity, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if allocated, hasAllocated := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && hasAllocated &&
 		allocated.Cmp(quantity) > 0 {
 		quantity = allocated
 	}

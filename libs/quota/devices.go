@@ -54,11 +54,11 @@ func deviceEvaluator() *Evaluator {
 				for _, d := range alternatives {
 					maxByClass[d.class] = max(maxByClass[d.class], d.maxDevices())
 				}
-				for class, n := range maxByClass {
+				for class, devices := range maxByClass {
 					name := corev1.ResourceName(class + corev1.ResourceClaimsPerClass)
-					q := used[name]
-					q.Add(*resource.NewQuantity(n, resource.DecimalSI))
-					used[name] = q
+					quantity := used[name]
+					quantity.Add(*resource.NewQuantity(devices, resource.DecimalSI))
+					used[name] = quantity
 				}
 			}
 			return used, nil
@@ -67,7 +67,7 @@ func deviceEvaluator() *Evaluator {
 }
 
 // requestsOfClaim returns the requests of a claim, each with its alternatives.
-func requestsOfClaim(obj runtime.Object) (all [][]deviceRequest, err error) {
+func requestsOfClaim(obj runtime.Object) (requests [][]deviceRequest, err error) {
 	switch c := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
@@ -75,10 +75,10 @@ func requestsOfClaim(obj runtime.Object) (all [][]deviceRequest, err error) {
 			if len(r.FirstAvailable) > 0 {
 				alternatives = nil
 			}
-			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			for _, alternative := range r.FirstAvailable {
+				alternatives = append(alternatives, deviceRequest{alternative.DeviceClassName, string(alternative.AllocationMode), alternative.Count})
 			}
-			all = append(all, alternatives)
+			requests = append(requests, alternatives)
 		}
 	case *resourcev1alpha3.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
@@ -86,10 +86,10 @@ func requestsOfClaim(obj runtime.Object) (all [][]deviceRequest, err error) {
 			if len(r.FirstAvailable) > 0 {
 				alternatives = nil
 			}
-			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			for _, alternative := range r.FirstAvailable {
+				alternatives = append(alternatives, deviceRequest{alternative.DeviceClassName, string(alternative.AllocationMode), alternative.Count})
 			}
-			all = append(all, alternatives)
+			requests = append(requests, alternatives)
 		}
 	case *resourcev1beta2.ResourceClaim:
 		for _, r := range c.Spec.Devices.Requests {
@@ -97,13 +97,13 @@ func requestsOfClaim(obj runtime.Object) (all [][]deviceRequest, err error) {
 			if e := r.Exactly; e != nil {
 				alternatives = append(alternatives, deviceRequest{e.DeviceClassName, string(e.AllocationMode), e.Count})
 			}
-			for _, s := range r.FirstAvailable {
-				alternatives = append(alternatives, deviceRequest{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			for _, alternative := range r.FirstAvailable {
+				alternatives = append(alternatives, deviceRequest{alternative.DeviceClassName, string(alternative.AllocationMode), alternative.Count})
 			}
-			all = append(all, alternatives)
+			requests = append(requests, alternatives)
 		}
 	default:
 		return nil, fmt.Errorf("got %T, want a ResourceClaim", obj)
 	}
-	return all, nil
+	return requests, nil
 }

@@ -34,18 +34,18 @@ type Evaluator struct {
 // Evaluators returns the evaluators of the resources whose usage is more than CountOf with no
 // alias. now is the clock that decides whether a deleted pod has ended.
 func Evaluators(gates Gates, now func() time.Time) map[schema.GroupResource]*Evaluator {
-	all := map[schema.GroupResource]*Evaluator{
+	evaluators := map[schema.GroupResource]*Evaluator{
 		{Resource: "pods"}:                   podEvaluator(gates, now),
 		{Resource: "services"}:               serviceEvaluator(),
 		{Resource: "persistentvolumeclaims"}: claimEvaluator(gates),
 	}
 	if gates.Devices {
-		all[resourceClaims()] = deviceEvaluator()
+		evaluators[resourceClaims()] = deviceEvaluator()
 	}
 	for r, alias := range legacyCountNames() {
-		all[r] = CountOf(r, alias)
+		evaluators[r] = CountOf(r, alias)
 	}
-	return all
+	return evaluators
 }
 
 // legacyCountNames returns the names of counts that are older than generic object counts.
@@ -59,14 +59,14 @@ func legacyCountNames() map[schema.GroupResource]corev1.ResourceName {
 }
 
 // countName returns the name of the object count of a resource.
-func countName(r schema.GroupResource) corev1.ResourceName {
-	return corev1.ResourceName("count/" + r.String())
+func countName(resource schema.GroupResource) corev1.ResourceName {
+	return corev1.ResourceName("count/" + resource.String())
 }
 
 // CountOf returns an evaluator that counts objects of any resource. alias is another name of the
 // count, or "".
-func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
-	count := countName(r)
+func CountOf(resource schema.GroupResource, alias corev1.ResourceName) *Evaluator {
+	count := countName(resource)
 	return &Evaluator{
 		Uniform: true,
 		MatchesResource: func(name corev1.ResourceName) bool {
@@ -84,20 +84,20 @@ func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
 
 // Scopes returns the scopes of a quota from both of its fields.
 func Scopes(resourceQuota *corev1.ResourceQuota) []Requirement {
-	var all []Requirement
+	var requirements []Requirement
 	for _, s := range resourceQuota.Spec.Scopes {
-		all = append(all, Requirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
+		requirements = append(requirements, Requirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
 	}
 	if resourceQuota.Spec.ScopeSelector != nil {
-		all = append(all, resourceQuota.Spec.ScopeSelector.MatchExpressions...)
+		requirements = append(requirements, resourceQuota.Spec.ScopeSelector.MatchExpressions...)
 	}
-	return all
+	return requirements
 }
 
 // ScopesOf returns the requirements that an object meets.
-func (e *Evaluator) ScopesOf(obj runtime.Object, all []Requirement) ([]Requirement, error) {
+func (e *Evaluator) ScopesOf(obj runtime.Object, requirements []Requirement) ([]Requirement, error) {
 	var met []Requirement
-	for _, requirement := range all {
+	for _, requirement := range requirements {
 		if e.InScope == nil {
 			break
 		}

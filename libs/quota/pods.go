@@ -31,8 +31,8 @@ func podEvaluator(gates Gates, now func() time.Time) *Evaluator {
 			if hasEnded(pod, now()) {
 				return used, nil
 			}
-			o := resource.PodResourcesOptions{UseStatusResources: gates.InPlaceResize, SkipPodLevelResources: !gates.PodLevel}
-			return Plus(used, ComputeResourceNames(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
+			options := resource.PodResourcesOptions{UseStatusResources: gates.InPlaceResize, SkipPodLevelResources: !gates.PodLevel}
+			return Plus(used, ComputeResourceNames(resource.PodRequests(pod, options), resource.PodLimits(pod, options))), nil
 		},
 		InScope: podInScope,
 	}

@@ -36,7 +36,7 @@ func serviceEvaluator() *Evaluator {
 }
 
 // nodePorts returns the number of node ports that a service has or will get.
-func nodePorts(service *corev1.Service) (n int64) {
+func nodePorts(service *corev1.Service) (count int64) {
 	allocate := service.Spec.AllocateLoadBalancerNodePorts
 	switch {
 	case service.Spec.Type == corev1.ServiceTypeNodePort,
@@ -45,9 +45,9 @@ func nodePorts(service *corev1.Service) (n int64) {
 	case service.Spec.Type == corev1.ServiceTypeLoadBalancer:
 		for _, p := range service.Spec.Ports {
 			if p.NodePort != 0 {
-				n++
+				count++
 			}
 		}
 	}
-	return n
+	return count
 }

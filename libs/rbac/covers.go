@@ -57,21 +57,21 @@ func (s *Snapshot) CheckEscalation(user *authorizer.User, namespace string, rule
 	return &EscalationError{User: user, Missing: c.missing, Truncated: c.truncated || c.remainingValues < 0, Unresolved: unresolved}
 }
 
-// EscalationValues returns the number of values that Escalation compares. Its time is proportional
-// to that number.
-func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) (n int) {
+// EscalationValues returns the number of values that CheckEscalation compares. Its time is
+// proportional to that number.
+func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) (count int) {
 	held, _ := s.heldRules(u, namespace)
 	for i := range held {
-		n += valuesOf(&held[i])
-		if n > maxHeldValues {
-			n = maxHeldValues
+		count += valuesOf(&held[i])
+		if count > maxHeldValues {
+			count = maxHeldValues
 			break
 		}
 	}
 	for i := range rules {
-		n += valuesOf(&rules[i])
+		count += valuesOf(&rules[i])
 	}
-	return n
+	return count
 }
 
 // mergeVerbs merges the verbs of rules for the same resource.

@@ -173,14 +173,14 @@ func TestReasonNamesSubject(t *testing.T) {
 	}
 }
 
-// TestRulesFor checks the listed rules of a user, once for each binding, and the error for a
-// missing role.
-func TestRulesFor(t *testing.T) {
+// TestRulesForListsRulesOfEachBinding checks the listed rules of a user, once for each binding, and
+// the error for a missing role.
+func TestRulesForListsRulesOfEachBinding(t *testing.T) {
 	pods := rule("", "pods", "get", "a")
-	both := rule("apps", "deployments", "list")
+	deployments := rule("apps", "deployments", "list")
 	path := paths("/a", "get")
 	e := engine(
-		clusterRole("c", pods, path), role("a", "r", both),
+		clusterRole("c", pods, path), role("a", "r", deployments),
 		clusterBinding("cb", ref("ClusterRole", "c"), user("alice"), group("dev")),
 		binding("a", "rb", ref("Role", "r"), group("dev")),
 		binding("b", "rb", ref("Role", "none"), user("alice")),
@@ -195,20 +195,20 @@ func TestRulesFor(t *testing.T) {
 	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
 		t.Errorf("got rules %+v, %v, want one, and the error that the role none is not found", rules, err)
 	}
-	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{both}) {
-		t.Errorf("got rules %v, %v, want %v", got, err, both)
+	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{deployments}) {
+		t.Errorf("got rules %v, %v, want %v", got, err, deployments)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
 		t.Errorf("role of another namespace: %v, want an error", got)
 	}
 }
 
-// TestListedRulesAreLimited checks that only some rules of a user with very many are listed, and
-// that the result is marked incomplete. The rules of a role are listed for each binding, as in
+// TestListedRulesAreLimited checks that the list of rules is limited by number and bytes, and that a
+// limited list is marked incomplete. The rules of a role are listed for each binding, as in
 // Kubernetes.
 func TestListedRulesAreLimited(t *testing.T) {
 	u := &authorizer.User{Name: "alice"}
-	of := func(bindings, rules, bytes int) *rbac.Engine {
+	engineWith := func(bindings, rules, bytes int) *rbac.Engine {
 		objs := []metav1.Object{role("a", "r",
 			slices.Repeat([]rbacv1.PolicyRule{rule("", "pods", strings.Repeat("x", bytes))}, rules)...)}
 		for i := range bindings {
@@ -218,20 +218,20 @@ func TestListedRulesAreLimited(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		bindings, rules, bytes int
-		least, most            int // number of listed rules
-		more                   bool
+		atLeast, atMost        int // number of listed rules
+		incomplete             bool
 	}{
-		"few, twice":             {bindings: 2, rules: 3, bytes: 10, least: 6, most: 6, more: false},
-		"many, twice":            {bindings: 2, rules: 5000, bytes: 3, least: 10_000, most: 10_000, more: false},
-		"more, of many bindings": {bindings: 100, rules: 1000, bytes: 3, least: 10_000, most: 10_000, more: true},
-		"long ones":              {bindings: 50, rules: 1000, bytes: 1000, least: 1000, most: 1100, more: true},
-		"one that is too long":   {bindings: 3, rules: 1, bytes: 2_000_000, least: 0, most: 0, more: true},
+		"6 rules of 2 bindings":            {bindings: 2, rules: 3, bytes: 10, atLeast: 6, atMost: 6, incomplete: false},
+		"10,000 rules of 2 bindings":       {bindings: 2, rules: 5000, bytes: 3, atLeast: 10_000, atMost: 10_000, incomplete: false},
+		"100,000 rules of 100 bindings":    {bindings: 100, rules: 1000, bytes: 3, atLeast: 10_000, atMost: 10_000, incomplete: true},
+		"50,000 long rules":                {bindings: 50, rules: 1000, bytes: 1000, atLeast: 1000, atMost: 1100, incomplete: true},
+		"one rule over the limit of bytes": {bindings: 3, rules: 1, bytes: 2_000_000, atLeast: 0, atMost: 0, incomplete: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules, err := of(test.bindings, test.rules, test.bytes).RulesFor(t.Context(), u, "a")
-			if n := len(rules.Resource); n < test.least || n > test.most || rules.Incomplete != test.more || (err != nil) != test.more {
-				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", n,
-					rules.Incomplete, err, test.least, test.most, test.more)
+			rules, err := engineWith(test.bindings, test.rules, test.bytes).RulesFor(t.Context(), u, "a")
+			if listed := len(rules.Resource); listed < test.atLeast || listed > test.atMost || rules.Incomplete != test.incomplete || (err != nil) != test.incomplete {
+				t.Errorf("got %d rules, incomplete: %t, error %v, want %d to %d, incomplete with an error: %t", listed,
+					rules.Incomplete, err, test.atLeast, test.atMost, test.incomplete)
 			}
 		})
 	}
@@ -240,9 +240,9 @@ func TestListedRulesAreLimited(t *testing.T) {
 // TestManyRolesAreEvaluated checks that all roles are evaluated, even if several bindings name the
 // same role.
 func TestManyRolesAreEvaluated(t *testing.T) {
-	for n := range 30 {
+	for others := range 30 {
 		objs := []metav1.Object{role("a", "last", rule("", "pods", "get"))}
-		for i := range n {
+		for i := range others {
 			objs = append(objs, role("a", fmt.Sprint("r", i), rule("", "pods", "list")))
 			for j := range 3 {
 				objs = append(objs, binding("a", fmt.Sprintf("b%02d-%d", i, j), ref("Role", fmt.Sprint("r", i)), user("alice")))
@@ -252,10 +252,10 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 		snapshot := engine(objs...).Snapshot()
 		u := &authorizer.User{Name: "alice"}
 		if d, reason := snapshot.Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow {
-			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.Allow)
+			t.Errorf("%d other roles: %v %s, want %v", others, d, reason, authorizer.Allow)
 		}
 		if d, reason := snapshot.Authorize(attributesOf(u, "delete :pods a/x")); d != authorizer.NoOpinion {
-			t.Errorf("%d other roles: %v %s, want %v", n, d, reason, authorizer.NoOpinion)
+			t.Errorf("%d other roles: %v %s, want %v", others, d, reason, authorizer.NoOpinion)
 		}
 	}
 }
@@ -288,19 +288,19 @@ func TestBindingsAreIndependent(t *testing.T) {
 		binding("a", "r", ref("ClusterRole", "reader"), group("dev"), user("alice")),
 	)
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
-	may := func(text string, want authorizer.Decision) {
+	expectDecision := func(text string, want authorizer.Decision) {
 		t.Helper()
 		if d, reason := e.Snapshot().Authorize(attributesOf(alice, text)); d != want {
 			t.Errorf("%s: %v %s, want %v", text, d, reason, want)
 		}
 	}
-	may("get :pods a/x", authorizer.Allow)
+	expectDecision("get :pods a/x", authorizer.Allow)
 	for _, name := range []string{"r", "r2"} {
 		e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRoleBinding, "", name) })
-		may("create :pods a/x", authorizer.Allow)
-		may("get :pods a/x", authorizer.Allow)
+		expectDecision("create :pods a/x", authorizer.Allow)
+		expectDecision("get :pods a/x", authorizer.Allow)
 	}
 	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindRoleBinding, "a", "r") })
-	may("get :pods a/x", authorizer.NoOpinion)
-	may("create :pods a/x", authorizer.Allow)
+	expectDecision("get :pods a/x", authorizer.NoOpinion)
+	expectDecision("create :pods a/x", authorizer.Allow)
 }

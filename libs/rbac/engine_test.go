@@ -28,12 +28,12 @@ func ref(kind, name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-func binding(ns, name string, r rbacv1.RoleRef, s ...rbacv1.Subject) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, RoleRef: r, Subjects: s}
+func binding(ns, name string, r rbacv1.RoleRef, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, RoleRef: r, Subjects: subjects}
 }
 
-func clusterBinding(name string, r rbacv1.RoleRef, s ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
-	return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: r, Subjects: s}
+func clusterBinding(name string, r rbacv1.RoleRef, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: r, Subjects: subjects}
 }
 
 func user(name string) rbacv1.Subject  { return rbacv1.Subject{Kind: "User", Name: name} }
@@ -63,26 +63,26 @@ func engine(objs ...metav1.Object) *rbac.Engine {
 }
 
 // attributesOf parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
-func attributesOf(u *authorizer.User, text string) *authorizer.Attributes {
-	f := strings.Fields(text)
-	attributes := &authorizer.Attributes{User: u, Verb: f[0]}
-	if strings.HasPrefix(f[1], "/") {
-		attributes.Path = f[1]
+func attributesOf(user *authorizer.User, text string) *authorizer.Attributes {
+	words := strings.Fields(text)
+	attributes := &authorizer.Attributes{User: user, Verb: words[0]}
+	if strings.HasPrefix(words[1], "/") {
+		attributes.Path = words[1]
 		return attributes
 	}
 	attributes.Resource = true
-	parts := strings.Split(f[1], ":")
+	parts := strings.Split(words[1], ":")
 	attributes.Group = parts[0]
 	attributes.ResourceName, attributes.Subresource, _ = strings.Cut(parts[1], "/")
-	if len(f) > 2 {
-		attributes.Namespace, attributes.Name, _ = strings.Cut(f[2], "/")
+	if len(words) > 2 {
+		attributes.Namespace, attributes.Name, _ = strings.Cut(words[2], "/")
 	}
 	return attributes
 }
 
-// TestDecisionsAndReasons checks decisions and their reasons for all kinds of rules, subjects and
-// bindings.
-func TestDecisionsAndReasons(t *testing.T) {
+// TestAuthorizeReturnsDecisionAndReason checks decisions and their reasons for all kinds of rules,
+// subjects and bindings.
+func TestAuthorizeReturnsDecisionAndReason(t *testing.T) {
 	e := engine(
 		role("a", "r",
 			rule("", "pods/log", "get"),
@@ -104,93 +104,93 @@ func TestDecisionsAndReasons(t *testing.T) {
 		clusterBinding("homeless", ref("ClusterRole", "reader"), rbacv1.Subject{Kind: "ServiceAccount", Name: "robot"}),
 	)
 	alice := &authorizer.User{Name: "alice"}
-	by := func(subject string) string { return `RBAC: allowed by RoleBinding "b/a" of Role "r" to ` + subject }
-	const no = "no"
+	allowedTo := func(subject string) string { return `RBAC: allowed by RoleBinding "b/a" of Role "r" to ` + subject }
+	const denied = "no"
 	for _, test := range []struct {
-		user *authorizer.User
-		ask  string
-		want string // reason for Allow, or "no" + reason
+		user    *authorizer.User
+		request string
+		want    string // reason for Allow, or "no" + reason
 	}{
-		{user: alice, ask: "get :pods/log a/p", want: by(`User "alice"`)},
-		{user: alice, ask: "get :pods a/p", want: no},
-		{user: alice, ask: "get :pods/log b/p", want: no},
-		{user: alice, ask: "get :configmaps a/one", want: by(`User "alice"`)},
-		{user: alice, ask: "get :configmaps a/two", want: no},
-		{user: alice, ask: "list :configmaps a", want: no},
-		{user: alice, ask: "list :configmaps a/one", want: by(`User "alice"`)},
-		{user: alice, ask: "create :configmaps a", want: by(`User "alice"`)},
-		{user: alice, ask: "patch :configmaps a/one", want: no},
-		{user: alice, ask: "get apps:statefulsets/scale a/x", want: by(`User "alice"`)},
-		{user: alice, ask: "get batch:jobs/scale a/x", want: no},
-		{user: alice, ask: "get apps:statefulsets a/x", want: no},
-		{user: alice, ask: "deletecollection any:secrets a", want: by(`User "alice"`)},
-		{user: alice, ask: "deletecollection any:secrets/scale a", want: no},
-		{user: &authorizer.User{Name: "z", Groups: []string{"dev"}}, ask: "get :pods/log a/p", want: by(`Group "dev"`)},
+		{user: alice, request: "get :pods/log a/p", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "get :pods a/p", want: denied},
+		{user: alice, request: "get :pods/log b/p", want: denied},
+		{user: alice, request: "get :configmaps a/one", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "get :configmaps a/two", want: denied},
+		{user: alice, request: "list :configmaps a", want: denied},
+		{user: alice, request: "list :configmaps a/one", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "create :configmaps a", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "patch :configmaps a/one", want: denied},
+		{user: alice, request: "get apps:statefulsets/scale a/x", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "get batch:jobs/scale a/x", want: denied},
+		{user: alice, request: "get apps:statefulsets a/x", want: denied},
+		{user: alice, request: "deletecollection any:secrets a", want: allowedTo(`User "alice"`)},
+		{user: alice, request: "deletecollection any:secrets/scale a", want: denied},
+		{user: &authorizer.User{Name: "z", Groups: []string{"dev"}}, request: "get :pods/log a/p", want: allowedTo(`Group "dev"`)},
 		{
-			user: &authorizer.User{Name: "system:serviceaccount:x:robot"},
-			ask:  "get :pods/log a/p",
-			want: by(`ServiceAccount "robot/x"`),
+			user:    &authorizer.User{Name: "system:serviceaccount:x:robot"},
+			request: "get :pods/log a/p",
+			want:    allowedTo(`ServiceAccount "robot/x"`),
 		},
 		{
-			user: &authorizer.User{Name: "system:serviceaccount:a:local"},
-			ask:  "get :pods/log a/p",
-			want: by(`ServiceAccount "local/a"`),
+			user:    &authorizer.User{Name: "system:serviceaccount:a:local"},
+			request: "get :pods/log a/p",
+			want:    allowedTo(`ServiceAccount "local/a"`),
 		},
 		{
-			user: &authorizer.User{Name: "bob"},
-			ask:  "list :services a",
-			want: `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`,
+			user:    &authorizer.User{Name: "bob"},
+			request: "list :services a",
+			want:    `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`,
 		},
-		{user: &authorizer.User{Name: "bob"}, ask: "list :services", want: no},
-		{user: &authorizer.User{Name: "bob"}, ask: "get /metrics", want: no},
+		{user: &authorizer.User{Name: "bob"}, request: "list :services", want: denied},
+		{user: &authorizer.User{Name: "bob"}, request: "get /metrics", want: denied},
 		{
-			user: &authorizer.User{Groups: []string{"ops"}},
-			ask:  "get /metrics",
-			want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
-		},
-		{
-			user: &authorizer.User{Groups: []string{"ops"}},
-			ask:  "get /livez/ping",
-			want: `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
-		},
-		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /livez", want: no},
-		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "head /metrics", want: no},
-		{user: &authorizer.User{Groups: []string{"ops"}}, ask: "get /metrics/slis", want: no},
-		{
-			user: &authorizer.User{Name: "carol"},
-			ask:  "list :services b",
-			want: no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`,
+			user:    &authorizer.User{Groups: []string{"ops"}},
+			request: "get /metrics",
+			want:    `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
 		},
 		{
-			user: &authorizer.User{Name: "carol"},
-			ask:  "list :services a",
-			want: no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`,
+			user:    &authorizer.User{Groups: []string{"ops"}},
+			request: "get /livez/ping",
+			want:    `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`,
+		},
+		{user: &authorizer.User{Groups: []string{"ops"}}, request: "get /livez", want: denied},
+		{user: &authorizer.User{Groups: []string{"ops"}}, request: "head /metrics", want: denied},
+		{user: &authorizer.User{Groups: []string{"ops"}}, request: "get /metrics/slis", want: denied},
+		{
+			user:    &authorizer.User{Name: "carol"},
+			request: "list :services b",
+			want:    denied + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`,
 		},
 		{
-			user: &authorizer.User{Name: "dave"},
-			ask:  "list :services a",
-			want: no + `RBAC: unsupported role reference kind: "Roll"`,
+			user:    &authorizer.User{Name: "carol"},
+			request: "list :services a",
+			want:    denied + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`,
 		},
-		{user: &authorizer.User{}, ask: "get /metrics", want: no},
-		{user: nil, ask: "get /metrics", want: no},
+		{
+			user:    &authorizer.User{Name: "dave"},
+			request: "list :services a",
+			want:    denied + `RBAC: unsupported role reference kind: "Roll"`,
+		},
+		{user: &authorizer.User{}, request: "get /metrics", want: denied},
+		{user: nil, request: "get /metrics", want: denied},
 	} {
-		decision, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.ask))
+		decision, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.request))
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reason
 		if decision != authorizer.Allow {
-			got = no + reason
+			got = denied + reason
 		}
 		if got != test.want {
-			t.Errorf("%v %s: %q, want %q", test.user, test.ask, got, test.want)
+			t.Errorf("%v %s: %q, want %q", test.user, test.request, got, test.want)
 		}
 	}
 }
 
-// TestEscalationMessage checks that the error names the user, its groups, the missing rules and the
-// missing roles, as in Kubernetes.
-func TestEscalationMessage(t *testing.T) {
+// TestEscalationErrorNamesUserAndMissingRules checks that the error names the user, its groups, the
+// missing rules and the missing roles, as in Kubernetes.
+func TestEscalationErrorNamesUserAndMissingRules(t *testing.T) {
 	e := engine(
 		clusterRole("some", rule("", "pods", "get")),
 		clusterBinding("some", ref("ClusterRole", "some"), user("alice")),
@@ -211,8 +211,9 @@ func TestEscalationMessage(t *testing.T) {
 	}
 }
 
-// TestAggregation checks the rules of aggregated cluster roles, and which of them are stale.
-func TestAggregation(t *testing.T) {
+// TestAggregatedRoleFollowsSelectedRoles checks the rules of aggregated cluster roles, and which of
+// them are stale.
+func TestAggregatedRoleFollowsSelectedRoles(t *testing.T) {
 	labeled := func(name string, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 		r := clusterRole(name, rules...)
 		r.Labels = labels
@@ -240,9 +241,9 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
-// TestClearAndPosition checks that positions only grow except through Clear, and that a snapshot
-// does not change.
-func TestClearAndPosition(t *testing.T) {
+// TestClearRemovesObjectsAndResetsPosition checks that positions only grow except through Clear,
+// and that a snapshot does not change.
+func TestClearRemovesObjectsAndResetsPosition(t *testing.T) {
 	r := role("a", "r", rule("", "pods", "get"))
 	r.ResourceVersion = "7"
 	e := engine(r, clusterRole("r", rule("", "pods", "get")),
@@ -259,29 +260,29 @@ func TestClearAndPosition(t *testing.T) {
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
 		t.Errorf("got position %s, want roles at 7, rolebindings at 9, the rest at 0", got)
 	}
-	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
+	decide := func(s *rbac.Snapshot, name string) authorizer.Decision {
 		d, _ := s.Authorize(attributesOf(&authorizer.User{Name: name}, "get :pods a/p"))
 		return d
 	}
-	if got := get(e.Snapshot(), "alice"); got != authorizer.NoOpinion {
+	if got := decide(e.Snapshot(), "alice"); got != authorizer.NoOpinion {
 		t.Errorf("removed binding of alice: got %v, want %v", got, authorizer.NoOpinion)
 	}
-	if got := get(e.Snapshot(), "bob"); got != authorizer.Allow {
+	if got := decide(e.Snapshot(), "bob"); got != authorizer.Allow {
 		t.Errorf("kept binding of bob: got %v, want %v", got, authorizer.Allow)
 	}
-	if get(before, "alice") != authorizer.Allow {
-		t.Errorf("alice in the earlier snapshot: got %v, want %v", get(before, "alice"), authorizer.Allow)
+	if decide(before, "alice") != authorizer.Allow {
+		t.Errorf("alice in the earlier snapshot: got %v, want %v", decide(before, "alice"), authorizer.Allow)
 	}
 }
 
-// TestConcurrentUpdates checks that no decision sees an intermediate state of updates.
-func TestConcurrentUpdates(t *testing.T) {
+// TestDecisionsSeeNoPartialUpdate checks that no decision sees an intermediate state of updates.
+func TestDecisionsSeeNoPartialUpdate(t *testing.T) {
 	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
 	user := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
-	var wg sync.WaitGroup
+	var readers sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
-		wg.Go(func() {
+		readers.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -303,27 +304,27 @@ func TestConcurrentUpdates(t *testing.T) {
 		})
 	}
 	close(stop)
-	wg.Wait()
+	readers.Wait()
 }
 
 // BenchmarkAuthorize measures decisions with up to 10,000 roles and bindings.
 func BenchmarkAuthorize(b *testing.B) {
-	for _, n := range []int{10, 1000, 10000} {
+	for _, bindings := range []int{10, 1000, 10000} {
 		engine := rbac.New()
 		engine.Update(func(tx *rbac.Tx) {
-			for i := range n {
+			for i := range bindings {
 				name := fmt.Sprintf("r%d", i)
 				tx.Set(role("ns", name, rule("", "pods", "get,list,watch"), rule("apps", "deployments", "get"),
 					rule("", "configmaps", "get", name)))
 				tx.Set(binding("ns", name, ref("Role", name), user(fmt.Sprintf("u%d", i)), group(fmt.Sprintf("g%d", i))))
 			}
 		})
-		u := &authorizer.User{Name: fmt.Sprintf("u%d", n/2), Groups: []string{"system:authenticated", "a", "b"}}
+		u := &authorizer.User{Name: fmt.Sprintf("u%d", bindings/2), Groups: []string{"system:authenticated", "a", "b"}}
 		for what, attributes := range map[string]*authorizer.Attributes{
 			"allow":  attributesOf(u, "get :pods ns/x"),
 			"refuse": attributesOf(u, "delete :pods ns/x"),
 		} {
-			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/%d", what, bindings), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					engine.Snapshot().Authorize(attributes)
@@ -382,10 +383,10 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
 	)
 	for _, test := range []struct {
-		what   string
-		update func(*rbac.Tx)
-		all    bool
-		names  string
+		what           string
+		update         func(*rbac.Tx)
+		wantAll        bool
+		wantNamespaces string
 	}{
 		{what: "annotations", update: func(tx *rbac.Tx) {
 			for _, o := range []metav1.Object{
@@ -394,52 +395,52 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 			} {
 				tx.Set(annotated(o))
 			}
-		}, all: false, names: ""},
-		{what: "deletions of nothing", update: func(tx *rbac.Tx) {
+		}, wantAll: false, wantNamespaces: ""},
+		{what: "deletions of missing objects", update: func(tx *rbac.Tx) {
 			tx.Delete(rbac.KindRole, "a", "none")
 			tx.Delete(rbac.KindClusterRoleBinding, "", "none")
-		}, all: false, names: ""},
-		{what: "rules of a role", update: func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, all: false, names: "a"},
+		}, wantAll: false, wantNamespaces: ""},
+		{what: "rules of a role", update: func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, wantAll: false, wantNamespaces: "a"},
 		{
-			what:   "subjects",
-			update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) },
-			all:    false,
-			names:  "a",
+			what:           "subjects of a binding",
+			update:         func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) },
+			wantAll:        false,
+			wantNamespaces: "a",
 		},
 		{
-			what:   "a roleRef",
-			update: func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) },
-			all:    false,
-			names:  "a",
+			what:           "roleRef of a binding",
+			update:         func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) },
+			wantAll:        false,
+			wantNamespaces: "a",
 		},
 		{what: "new objects", update: func(tx *rbac.Tx) {
 			tx.Set(role("b", "r", allow))
 			tx.Set(binding("c", "b", ref("Role", "r"), user("u")))
-		}, all: false, names: "b,c"},
+		}, wantAll: false, wantNamespaces: "b,c"},
 		{what: "deletions", update: func(tx *rbac.Tx) {
 			tx.Delete(rbac.KindRole, "b", "r")
 			tx.Delete(rbac.KindRoleBinding, "c", "b")
-		}, all: false, names: "b,c"},
-		{what: "rules of a cluster role", update: func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, all: true, names: ""},
-		{what: "an aggregation rule", update: func(tx *rbac.Tx) { tx.Set(aggregated) }, all: true, names: ""},
+		}, wantAll: false, wantNamespaces: "b,c"},
+		{what: "rules of a cluster role", update: func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, wantAll: true, wantNamespaces: ""},
+		{what: "an aggregation rule", update: func(tx *rbac.Tx) { tx.Set(aggregated) }, wantAll: true, wantNamespaces: ""},
 		{
-			what:   "a cluster role binding",
-			update: func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) },
-			all:    true,
-			names:  "",
+			what:           "a cluster role binding",
+			update:         func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) },
+			wantAll:        true,
+			wantNamespaces: "",
 		},
 		{
-			what:   "the deletion of a cluster role",
-			update: func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") },
-			all:    true,
-			names:  "",
+			what:           "the deletion of a cluster role",
+			update:         func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") },
+			wantAll:        true,
+			wantNamespaces: "",
 		},
-		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, all: true, names: "a"},
+		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, wantAll: true, wantNamespaces: "a"},
 	} {
 		got := e.Update(test.update)
-		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != test.all ||
-			names != test.names || got.Position != e.Snapshot().Position() {
-			t.Errorf("%s: %+v, want all=%v namespaces=%s", test.what, got, test.all, test.names)
+		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != test.wantAll ||
+			names != test.wantNamespaces || got.Position != e.Snapshot().Position() {
+			t.Errorf("%s: %+v, want all=%v namespaces=%s", test.what, got, test.wantAll, test.wantNamespaces)
 		}
 	}
 }

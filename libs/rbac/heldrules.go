@@ -42,16 +42,16 @@ type comparison struct {
 // ruleBits is a set of held rules: bit i of the set stands for comparison.rules[i].
 type ruleBits []uint64
 
-func (b ruleBits) addAll(other ruleBits) {
-	for i := range other {
-		b[i] |= other[i]
+func (b ruleBits) addAll(added ruleBits) {
+	for i := range added {
+		b[i] |= added[i]
 	}
 }
 
 // setIntersection stores the intersection of two sets.
-func (b ruleBits) setIntersection(one, other ruleBits) {
+func (b ruleBits) setIntersection(first, second ruleBits) {
 	for i := range b {
-		b[i] = one[i] & other[i]
+		b[i] = first[i] & second[i]
 	}
 }
 
@@ -221,27 +221,27 @@ func (c *comparison) findMissingResources(policyRule *rbacv1.PolicyRule, verbs [
 	}
 	ofResource := make(ruleBits, c.setWords) // rules for the group and the resource
 	ofVerb := make(ruleBits, c.setWords)     // those that also have the verb
-	for g := range groups {
-		for r := range resources {
-			ofResource.setIntersection(groups[g], resources[r])
-			for v := range verbs {
-				ofVerb.setIntersection(ofResource, verbs[v])
-				for n := range names {
+	for groupIndex := range groups {
+		for resourceIndex := range resources {
+			ofResource.setIntersection(groups[groupIndex], resources[resourceIndex])
+			for verbIndex := range verbs {
+				ofVerb.setIntersection(ofResource, verbs[verbIndex])
+				for nameIndex := range names {
 					if c.truncated || !c.spendWords(1) {
 						return
 					}
-					if ofVerb.intersects(names[n]) {
+					if ofVerb.intersects(names[nameIndex]) {
 						continue
 					}
-					part := rbacv1.PolicyRule{
-						APIGroups: policyRule.APIGroups[g : g+1 : g+1],
-						Resources: policyRule.Resources[r : r+1 : r+1],
-						Verbs:     policyRule.Verbs[v : v+1 : v+1],
+					missing := rbacv1.PolicyRule{
+						APIGroups: policyRule.APIGroups[groupIndex : groupIndex+1 : groupIndex+1],
+						Resources: policyRule.Resources[resourceIndex : resourceIndex+1 : resourceIndex+1],
+						Verbs:     policyRule.Verbs[verbIndex : verbIndex+1 : verbIndex+1],
 					}
 					if len(policyRule.ResourceNames) > 0 {
-						part.ResourceNames = policyRule.ResourceNames[n : n+1 : n+1]
+						missing.ResourceNames = policyRule.ResourceNames[nameIndex : nameIndex+1 : nameIndex+1]
 					}
-					c.addMissing(part)
+					c.addMissing(missing)
 				}
 			}
 		}

@@ -43,13 +43,13 @@ func parts(policyRule rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
 	for _, group := range policyRule.APIGroups {
 		for _, resource := range policyRule.Resources {
 			for _, verb := range policyRule.Verbs {
-				one := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+				part := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
 				if len(policyRule.ResourceNames) == 0 {
-					out = append(out, one)
+					out = append(out, part)
 				}
 				for _, name := range policyRule.ResourceNames {
-					one.ResourceNames = []string{name}
-					out = append(out, one)
+					part.ResourceNames = []string{name}
+					out = append(out, part)
 				}
 			}
 		}
@@ -63,8 +63,8 @@ func parts(policyRule rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
 }
 
 func holdsPart(policyRule, part rbacv1.PolicyRule) bool {
-	in := func(owned []string, v string) bool { return slices.Contains(owned, "*") || slices.Contains(owned, v) }
-	if !in(policyRule.Verbs, part.Verbs[0]) {
+	contains := func(owned []string, v string) bool { return slices.Contains(owned, "*") || slices.Contains(owned, v) }
+	if !contains(policyRule.Verbs, part.Verbs[0]) {
 		return false
 	}
 	if len(part.NonResourceURLs) > 0 {
@@ -73,12 +73,12 @@ func holdsPart(policyRule, part rbacv1.PolicyRule) bool {
 				strings.HasSuffix(p, "*") && strings.HasPrefix(part.NonResourceURLs[0], strings.TrimRight(p, "*"))
 		})
 	}
-	resource := in(policyRule.Resources, part.Resources[0])
+	resource := contains(policyRule.Resources, part.Resources[0])
 	if _, sub, ok := strings.Cut(part.Resources[0], "/"); ok && slices.Contains(policyRule.Resources, "*/"+sub) {
 		resource = true
 	}
 	names := len(policyRule.ResourceNames) == 0 || len(part.ResourceNames) > 0 && slices.Contains(policyRule.ResourceNames, part.ResourceNames[0])
-	return resource && names && in(policyRule.APIGroups, part.APIGroups[0])
+	return resource && names && contains(policyRule.APIGroups, part.APIGroups[0])
 }
 
 // TestRulesWithManyPartsAreRejected uses a short rule with a hundred million parts. A user that
@@ -98,22 +98,22 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 		many[i] = rule("", "pods", fmt.Sprint("v", i))
 	}
 	for name, test := range map[string]struct {
-		held    []rbacv1.PolicyRule
-		refused bool
-		missing int
+		held     []rbacv1.PolicyRule
+		rejected bool
+		missing  int
 	}{
-		"no rules":          {held: nil, refused: true, missing: 1000},
-		"other rules":       {held: many, refused: true, missing: 1000},
-		"all permissions":   {held: append(slices.Clone(many), rule("*", "*", "*")), refused: false, missing: 0},
-		"the same rules":    {held: append(slices.Clone(many), large), refused: false, missing: 0},
-		"both halves":       {held: []rbacv1.PolicyRule{half, otherHalf}, refused: true, missing: 0},
-		"half of the rules": {held: []rbacv1.PolicyRule{otherHalf}, refused: true, missing: 1000},
+		"no rules":          {held: nil, rejected: true, missing: 1000},
+		"other rules":       {held: many, rejected: true, missing: 1000},
+		"all permissions":   {held: append(slices.Clone(many), rule("*", "*", "*")), rejected: false, missing: 0},
+		"the same rules":    {held: append(slices.Clone(many), large), rejected: false, missing: 0},
+		"both halves":       {held: []rbacv1.PolicyRule{half, otherHalf}, rejected: true, missing: 0},
+		"half of the rules": {held: []rbacv1.PolicyRule{otherHalf}, rejected: true, missing: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine(clusterRole("held", test.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
 			err := e.Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
-			if (err != nil) != test.refused {
-				t.Fatalf("got error %v, want one: %t", err, test.refused)
+			if (err != nil) != test.rejected {
+				t.Fatalf("got error %v, want one: %t", err, test.rejected)
 			}
 			var rejected *rbac.EscalationError
 			if errors.As(err, &rejected) && (!rejected.Truncated || len(rejected.Missing) != test.missing ||

@@ -13,10 +13,10 @@ import (
 )
 
 // names returns n names in an order other than that of the alphabet.
-func names(n int) []string {
-	out := make([]string, n)
+func names(count int) []string {
+	out := make([]string, count)
 	for i := range out {
-		out[i] = fmt.Sprint("n", n-1-i)
+		out[i] = fmt.Sprint("n", count-1-i)
 	}
 	return out
 }
@@ -53,15 +53,15 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	}
 	alice := &authorizer.User{Name: "alice"}
 	snapshot := engine(objs...).Snapshot()
-	if n := snapshot.EscalationValues(alice, "a", nil); n < 1<<20 || n > 2<<20 {
-		t.Errorf("%d values to compare, want n at least %v, n at most %v", n, 1<<20, 2<<20)
+	if values := snapshot.EscalationValues(alice, "a", nil); values < 1<<20 || values > 2<<20 {
+		t.Errorf("%d values to compare, want n at least %v, n at most %v", values, 1<<20, 2<<20)
 	}
 	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
 		t.Errorf("rules within the limit: %v", err)
 	}
-	var e *rbac.EscalationError
-	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) ||
-		!e.Truncated {
+	var rejected *rbac.EscalationError
+	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &rejected) ||
+		!rejected.Truncated {
 		t.Errorf("rules beyond the limit: got error %v, want one that says that there are more", err)
 	}
 }

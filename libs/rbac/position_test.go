@@ -6,8 +6,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestPositions checks parsing, formatting and comparison of positions.
-func TestPositions(t *testing.T) {
+// TestPositionsAreParsedAndCompared checks parsing, formatting and comparison of positions.
+func TestPositionsAreParsedAndCompared(t *testing.T) {
 	for text, want := range map[string]string{
 		"7":                "clusterrolebindings=7,clusterroles=7,rolebindings=7,roles=7",
 		"roles=3":          "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=3",

@@ -94,8 +94,8 @@ func genRule() *rapid.Generator[rbacv1.PolicyRule] {
 	})
 }
 
-// genAsk generates requests with few names, so that rules match often.
-func genAsk() *rapid.Generator[*authorizer.Attributes] {
+// genRequest generates requests with few names, so that rules match often.
+func genRequest() *rapid.Generator[*authorizer.Attributes] {
 	return rapid.Custom(func(t *rapid.T) *authorizer.Attributes {
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
 		attributes := &authorizer.Attributes{
@@ -120,7 +120,7 @@ func genAsk() *rapid.Generator[*authorizer.Attributes] {
 // TestAgreesWithNaiveEvaluation compares decisions of random policies with a simple implementation.
 func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		engine, n := rbac.New(), naiveEvaluator{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
+		engine, naive := rbac.New(), naiveEvaluator{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
 		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
 		change := func() {
 			ns, name := pick("ns", "", "a", "b"), pick("name", "p", "q")
@@ -129,14 +129,14 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(t, "changes") {
 					switch rapid.IntRange(0, 5).Draw(t, "change") {
 					case 0:
-						delete(n.roles, key)
+						delete(naive.roles, key)
 						tx.Delete(map[bool]string{true: "ClusterRole", false: "Role"}[ns == ""], ns, name)
 					case 1:
-						delete(n.bindings, key)
+						delete(naive.bindings, key)
 						tx.Delete(map[bool]string{true: "ClusterRoleBinding", false: "RoleBinding"}[ns == ""], ns, name)
 					case 2, 3:
 						rules := rapid.SliceOfN(genRule(), 0, 4).Draw(t, "rules")
-						n.roles[key] = rules
+						naive.roles[key] = rules
 						if ns == "" {
 							tx.Set(clusterRole(name, rules...))
 						} else {
@@ -151,7 +151,7 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 							user("alice"), user("bob"), group("dev"), group("ops"),
 							{Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
 						}), 0, 4).Draw(t, "subjects")
-						n.bindings[key] = roleBinding
+						naive.bindings[key] = roleBinding
 						if ns == "" {
 							tx.Set(clusterBinding(name, roleBinding.RoleRef, roleBinding.Subjects...))
 						} else {
@@ -164,10 +164,10 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "updates") {
 			change()
 			for range 5 {
-				a := genAsk().Draw(t, "ask")
-				d, reason, _ := engine.Authorize(context.Background(), a)
-				if want := n.allows(a); (d == authorizer.Allow) != want {
-					t.Fatalf("%+v of %+v: %v %q, want %v", a, a.User, d, reason, want)
+				request := genRequest().Draw(t, "ask")
+				d, reason, _ := engine.Authorize(context.Background(), request)
+				if want := naive.allows(request); (d == authorizer.Allow) != want {
+					t.Fatalf("%+v of %+v: %v %q, want %v", request, request.User, d, reason, want)
 				}
 			}
 		}
@@ -192,7 +192,7 @@ func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
 		}
 		has, gets := rbac.NewRuleSet(owner), rbac.NewRuleSet(wanted)
 		for range 20 {
-			if a := genAsk().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
+			if a := genRequest().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
 				t.Fatalf("got %+v granted but not held, want it held", a)
 			}
 		}

@@ -24,11 +24,11 @@ type server struct {
 	t       *testing.T
 	lists   []any // *corev1.ConfigMapList or error
 	watches []any // []watch.Event, after which the watch ends, or error
-	seen    []string
+	calls   []string
 }
 
-func (s *server) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	s.seen = append(s.seen, "list "+o.Continue)
+func (s *server) List(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	s.calls = append(s.calls, "list "+options.Continue)
 	if len(s.lists) == 0 {
 		return nil, apierrors.NewServiceUnavailable("no more lists")
 	}
@@ -40,8 +40,8 @@ func (s *server) List(_ context.Context, o metav1.ListOptions) (runtime.Object, 
 	return next.(*corev1.ConfigMapList), nil
 }
 
-func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	s.seen = append(s.seen, "watch "+o.ResourceVersion)
+func (s *server) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	s.calls = append(s.calls, "watch "+options.ResourceVersion)
 	fakeWatcher := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})
 	if len(s.watches) == 0 { // stays open
 		return fakeWatcher, nil
@@ -62,7 +62,7 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 type recordingSink struct{ *server }
 
 func (s recordingSink) add(format string, args ...any) {
-	s.seen = append(s.seen, fmt.Sprintf(format, args...))
+	s.calls = append(s.calls, fmt.Sprintf(format, args...))
 }
 func (s recordingSink) StartList()                { s.add("begin") }
 func (s recordingSink) AddListed(o metav1.Object) { s.add("listed %s", o.GetName()) }
@@ -70,29 +70,29 @@ func (s recordingSink) EndList(revision string)   { s.add("end %s", revision) }
 func (s recordingSink) Set(o metav1.Object)       { s.add("set %s", o.GetName()) }
 func (s recordingSink) Remove(o metav1.Object)    { s.add("remove %s", o.GetName()) }
 func (s recordingSink) Advance(revision string)   { s.add("advance %s", revision) }
-func object(name, at string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: at}}
+func object(name, revision string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: revision}}
 }
 
-func page(revision, more string, names ...string) *corev1.ConfigMapList {
-	l := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: revision, Continue: more}}
-	for _, n := range names {
-		l.Items = append(l.Items, *object(n, "1"))
+func page(revision, continueToken string, names ...string) *corev1.ConfigMapList {
+	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: revision, Continue: continueToken}}
+	for _, name := range names {
+		list.Items = append(list.Items, *object(name, "1"))
 	}
-	return l
+	return list
 }
 
 // checkCalls runs a reflector and compares the calls.
 func checkCalls(t *testing.T, s *server, want ...string) {
 	t.Helper()
-	run(t, s, nil)
-	if !slices.Equal(s.seen, want) {
-		t.Errorf("got  %q\nwant %q", s.seen, want)
+	runForAnHour(t, s, nil)
+	if !slices.Equal(s.calls, want) {
+		t.Errorf("got  %q\nwant %q", s.calls, want)
 	}
 }
 
-// run runs a reflector in a bubble for an hour of its time.
-func run(t *testing.T, s *server, change func(*reflector.Config)) {
+// runForAnHour runs a reflector in a bubble for an hour of its time.
+func runForAnHour(t *testing.T, s *server, change func(*reflector.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		config := reflector.Config{
@@ -165,10 +165,10 @@ func TestReflectorListsAgainAfterServerWasUnreachable(t *testing.T) {
 	checkCalls(t, &server{t: t, lists: []any{page("5", "")}, watches: []any{unreachable}}, "begin", "list ", "end 5",
 		"watch 5", "watch 5")
 	s := &server{t: t, lists: []any{page("5", ""), page("6", "", "a")}, watches: []any{unreachable}}
-	run(t, s, func(c *reflector.Config) { c.RelistUnanswered = true })
+	runForAnHour(t, s, func(c *reflector.Config) { c.RelistUnanswered = true })
 	if want := []string{"begin", "list ", "end 5", "watch 5", "begin", "list ", "listed a",
-		"end 6"}; !slices.Equal(s.seen[:len(want)], want) {
-		t.Errorf("got  %q\nwant %q", s.seen, want)
+		"end 6"}; !slices.Equal(s.calls[:len(want)], want) {
+		t.Errorf("got  %q\nwant %q", s.calls, want)
 	}
 }
 

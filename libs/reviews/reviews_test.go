@@ -15,29 +15,29 @@ import (
 	"binnacle/libs/reviews"
 )
 
-// TestRead checks which media types and bodies are accepted, and the status codes of the
-// rejections.
-func TestRead(t *testing.T) {
+// TestReadAcceptsReviewsAndRejectsOtherBodies checks which media types and bodies are accepted, and
+// the status codes of the rejections.
+func TestReadAcceptsReviewsAndRejectsOtherBodies(t *testing.T) {
 	for _, test := range []struct {
 		name, media string
 		body        io.Reader
-		code        int
+		code        int // of the rejection; 0 for none
 	}{
 		{name: "a review", media: "application/json; charset=utf-8", body: strings.NewReader("12345678"), code: 0},
-		{name: "another type", media: "text/plain", body: strings.NewReader("{}"), code: 415},
-		{name: "odd parameters", media: "application/json; charset", body: strings.NewReader("{}"), code: 415},
-		{name: "no type", media: "", body: strings.NewReader("{}"), code: 415},
+		{name: "another media type", media: "text/plain", body: strings.NewReader("{}"), code: 415},
+		{name: "invalid parameters", media: "application/json; charset", body: strings.NewReader("{}"), code: 415},
+		{name: "no media type", media: "", body: strings.NewReader("{}"), code: 415},
 		{name: "too large", media: "application/json", body: strings.NewReader("123456789"), code: 413},
-		{name: "one that breaks off", media: "application/json", body: iotest.ErrReader(io.ErrUnexpectedEOF), code: 400},
+		{name: "truncated body", media: "application/json", body: iotest.ErrReader(io.ErrUnexpectedEOF), code: 400},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "/", test.body)
-		r.Header.Set("Content-Type", test.media)
-		body, bad := reviews.Read(httptest.NewRecorder(), r, 8)
+		request := httptest.NewRequest(http.MethodPost, "/", test.body)
+		request.Header.Set("Content-Type", test.media)
+		body, rejection := reviews.Read(httptest.NewRecorder(), request, 8)
 		switch {
-		case bad == nil && (test.code != 0 || string(body) != "12345678"):
+		case rejection == nil && (test.code != 0 || string(body) != "12345678"):
 			t.Errorf("%s: got %q, want 12345678", test.name, body)
-		case bad != nil && bad.Code != test.code:
-			t.Errorf("%s: %+v, want %d", test.name, bad, test.code)
+		case rejection != nil && rejection.Code != test.code:
+			t.Errorf("%s: got rejection %+v, want code %d", test.name, rejection, test.code)
 		}
 	}
 }
@@ -69,19 +69,20 @@ func TestRejectionsAreNotCacheable(t *testing.T) {
 			value:    "POST",
 		},
 	} {
-		e := gin.New()
-		e.GET(path, test.response)
-		responseRecorder := httptest.NewRecorder()
-		e.ServeHTTP(responseRecorder, httptest.NewRequest(http.MethodGet, path, nil))
-		if responseRecorder.Code != test.code || responseRecorder.Header().Get(test.header) != test.value || responseRecorder.Header().Get("Cache-Control") != "no-store" ||
-			!strings.Contains(responseRecorder.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, responseRecorder.Code,
-				responseRecorder.Header(), responseRecorder.Body, test.code, test.header, test.value)
+		engine := gin.New()
+		engine.GET(path, test.response)
+		recorder := httptest.NewRecorder()
+		engine.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if recorder.Code != test.code || recorder.Header().Get(test.header) != test.value || recorder.Header().Get("Cache-Control") != "no-store" ||
+			!strings.Contains(recorder.Body.String(), `"kind":"Status"`) {
+			t.Errorf("%s: got status %d, headers %v: %s, want %d, %s %q, no-store and a Status", path, recorder.Code,
+				recorder.Header(), recorder.Body, test.code, test.header, test.value)
 		}
 	}
 }
 
-// TestUnauthorizedClientsAreRejected checks that all methods are rejected.
+// TestUnauthorizedClientsAreRejected checks that clients without a certificate get 401 for every
+// method and path, unless any client is allowed.
 func TestUnauthorizedClientsAreRejected(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for anyClient, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
@@ -95,11 +96,11 @@ func TestUnauthorizedClientsAreRejected(t *testing.T) {
 			func(c *gin.Context) { reviews.MethodNotAllowed(c, "reviews") }, "/", "/review")
 		for _, path := range []string{"/", "/review"} {
 			for i, method := range []string{http.MethodPost, http.MethodGet} {
-				w := httptest.NewRecorder()
-				engine.ServeHTTP(w, httptest.NewRequest(method, path, nil))
-				if w.Code != codes[i] || !anyClient && strings.Contains(w.Body.String(), "secret") {
+				recorder := httptest.NewRecorder()
+				engine.ServeHTTP(recorder, httptest.NewRequest(method, path, nil))
+				if recorder.Code != codes[i] || !anyClient && strings.Contains(recorder.Body.String(), "secret") {
 					t.Errorf("%s %s, any client allowed: %t: got status %d: %s, want %d without the secret", method,
-						path, anyClient, w.Code, w.Body, codes[i])
+						path, anyClient, recorder.Code, recorder.Body, codes[i])
 				}
 			}
 		}

@@ -32,19 +32,19 @@ func claims() satoken.Claims {
 // signToken creates a token with arbitrary headers and claims.
 func signToken(t testing.TB, method jwt.SigningMethod, key any, header map[string]any, change func(*satoken.Claims)) string {
 	t.Helper()
-	c := claims()
+	content := claims()
 	if change != nil {
-		change(&c)
+		change(&content)
 	}
-	token := jwt.NewWithClaims(method, c)
+	token := jwt.NewWithClaims(method, content)
 	for k, v := range header {
 		token.Header[k] = v
 	}
-	s, err := token.SignedString(key)
+	signed, err := token.SignedString(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return signed
 }
 
 func publicKeyPEM(t testing.TB, key any) []byte {
@@ -56,14 +56,14 @@ func publicKeyPEM(t testing.TB, key any) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// TestBrokenTokens checks that damaged tokens of this issuer are rejected, and tokens of other
-// issuers ignored.
-func TestBrokenTokens(t *testing.T) {
-	key, other := rsaKey(), ecKey(t, elliptic.P256())
-	good := signToken(t, jwt.SigningMethodRS256, key, nil, nil)
-	parts := strings.Split(good, ".")
-	kid := public(t, key)[0].ID
-	swap := func(i int, s string) string {
+// TestInvalidTokensAreRejectedOrIgnored checks that damaged tokens of this issuer are rejected, and
+// tokens of other issuers ignored.
+func TestInvalidTokensAreRejectedOrIgnored(t *testing.T) {
+	key, otherKey := rsaKey(), ecKey(t, elliptic.P256())
+	validToken := signToken(t, jwt.SigningMethodRS256, key, nil, nil)
+	parts := strings.Split(validToken, ".")
+	keyID := publicKeys(t, key)[0].ID
+	replacePart := func(i int, s string) string {
 		p := append([]string(nil), parts...)
 		p[i] = s
 		return strings.Join(p, ".")
@@ -80,16 +80,16 @@ func TestBrokenTokens(t *testing.T) {
 			wantError: rejected,
 		},
 		"algorithm NONE": {token: b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", wantError: rejected},
-		"no algorithm":   {token: swap(0, b64([]byte(`{}`))), wantError: rejected},
+		"no algorithm":   {token: replacePart(0, b64([]byte(`{}`))), wantError: rejected},
 		"HS256 with the public key": {
-			token:     signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": kid}, nil),
+			token:     signToken(t, jwt.SigningMethodHS256, publicKeyPEM(t, key.Public()), map[string]any{"kid": keyID}, nil),
 			wantError: rejected,
 		},
 		"RS512":       {token: signToken(t, jwt.SigningMethodRS512, key, nil, nil), wantError: rejected},
 		"PS256":       {token: signToken(t, jwt.SigningMethodPS256, key, nil, nil), wantError: rejected},
-		"another key": {token: signToken(t, jwt.SigningMethodES256, other, nil, nil), wantError: rejected},
+		"another key": {token: signToken(t, jwt.SigningMethodES256, otherKey, nil, nil), wantError: rejected},
 		"another key with the key ID": {
-			token:     signToken(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil),
+			token:     signToken(t, jwt.SigningMethodES256, otherKey, map[string]any{"kid": keyID}, nil),
 			wantError: rejected,
 		},
 		"critical header": {
@@ -124,17 +124,17 @@ func TestBrokenTokens(t *testing.T) {
 			}),
 			wantError: rejected,
 		},
-		"truncated signature":            {token: good[:len(good)-4], wantError: rejected},
-		"no signature":                   {token: swap(2, ""), wantError: rejected},
-		"signature with an extra letter": {token: good + "A", wantError: rejected},
+		"truncated signature":            {token: validToken[:len(validToken)-4], wantError: rejected},
+		"no signature":                   {token: replacePart(2, ""), wantError: rejected},
+		"signature with an extra letter": {token: validToken + "A", wantError: rejected},
 		"claims of another account": {
-			token:     swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))),
+			token:     replacePart(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))),
 			wantError: rejected,
 		},
-		"claims are not JSON":   {token: swap(1, b64([]byte(`{`))), wantError: ignored},
+		"claims are not JSON":   {token: replacePart(1, b64([]byte(`{`))), wantError: ignored},
 		"two parts":             {token: parts[0] + "." + parts[1], wantError: ignored},
-		"four parts":            {token: good + ".x", wantError: ignored},
-		"claims are not base64": {token: swap(1, "%"), wantError: ignored},
+		"four parts":            {token: validToken + ".x", wantError: ignored},
+		"claims are not base64": {token: replacePart(1, "%"), wantError: ignored},
 		"opaque":                {token: "abc", wantError: ignored},
 		"empty":                 {token: "", wantError: ignored},
 		"only dots":             {token: strings.Repeat(".", 60000), wantError: ignored},
@@ -149,7 +149,7 @@ func TestBrokenTokens(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := newAuthenticator(t, fullFixture(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, otherKey, key).AuthenticateToken(t.Context(), validToken, nil); !ok {
 		t.Errorf("valid token: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(),
@@ -182,7 +182,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		change func(*fixture)
 		err    string
 	}{
-		"good":            {},
+		"valid":           {},
 		"no namespace":    {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
 		"no secret name":  {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
 		"no name":         {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
@@ -210,33 +210,33 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 		"lookup fails":          {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, tok := fullFixture(), token(test.claims)
-			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(tok)}}
+			w, signed := fullFixture(), token(test.claims)
+			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(signed)}}
 			if test.change != nil {
 				test.change(w)
 			}
-			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
+			response, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), signed, nil)
 			if test.err == "" {
-				if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" || len(r.Audiences) != 1 {
-					t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua for one audience", r, err)
+				if !ok || response.User.Name != "system:serviceaccount:ns:a" || response.User.UID != "ua" || len(response.Audiences) != 1 {
+					t.Fatalf("got %+v, %v, want ServiceAccount ns/a with UID ua for one audience", response, err)
 				}
 				return
 			}
-			if ok || err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), tok) {
+			if ok || err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), signed) {
 				t.Fatalf("got authenticated %v, error %v, want an error with %q and without the token", ok, err, test.err)
 			}
 		})
 	}
-	a, err := satoken.New(satoken.Config{
+	withoutLookup, err := satoken.New(satoken.Config{
 		Issuers: []string{issuer},
-		Keys:    public(t, key),
+		Keys:    publicKeys(t, key),
 		Objects: &fixture{},
 		Now:     func() time.Time { return start },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := a.AuthenticateToken(t.Context(), token(nil), nil); !ok {
+	if _, ok, err := withoutLookup.AuthenticateToken(t.Context(), token(nil), nil); !ok {
 		t.Errorf("without lookup: got %v, want the token accepted", err)
 	}
 }
@@ -271,15 +271,15 @@ func TestUnverifiedClaimsHaveObjectsAndExpiry(t *testing.T) {
 // FuzzAuthenticate checks that only the unmodified token is accepted.
 func FuzzAuthenticate(f *testing.F) {
 	key := ecKey(f, elliptic.P256())
-	good := sign(f, key, nil)
-	f.Add(good)
+	validToken := sign(f, key, nil)
+	f.Add(validToken)
 	f.Add(signToken(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil))
 	f.Add(strings.Repeat(".", 10))
 	f.Add("e30.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJleHAiOjFlNDB9.AA")
-	a := newAuthenticator(f, fullFixture(), start, key)
+	tokens := newAuthenticator(f, fullFixture(), start, key)
 	f.Fuzz(func(t *testing.T, token string) {
 		satoken.ParseUnverified(token)
-		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
+		if _, ok, _ := tokens.AuthenticateToken(t.Context(), token, nil); ok && token != validToken {
 			t.Errorf("%q: accepted, want rejected", token)
 		}
 	})

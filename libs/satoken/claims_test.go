@@ -40,42 +40,42 @@ func legacyClaims(c *satoken.Claims) {
 	}
 }
 
-// TestLegacyAccounts checks whether a legacy token is accepted, depending on its account and its
-// Secret, and which uses are counted. A Secret that the account lists was made with the account;
-// any other one was created manually.
-func TestLegacyAccounts(t *testing.T) {
+// TestLegacyTokenDependsOnAccountAndSecret checks whether a legacy token is accepted, depending on
+// its account and its Secret, and which uses are counted. A Secret that the account lists was made
+// with the account; any other one was created manually.
+func TestLegacyTokenDependsOnAccountAndSecret(t *testing.T) {
 	key := rsaKey()
 	expiry := start.Add(time.Hour)
 	for name, test := range map[string]struct {
 		claims      func(*satoken.Claims)          // changes the claims of the token
-		world       func(*fixture) satoken.Objects // changes the objects and returns them
+		change      func(*fixture) satoken.Objects // changes the objects and returns them
 		uses        []satoken.Use
 		expires     time.Time
 		err         string
 		unavailable bool
 	}{
 		"manually created secret": {uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
-		"made with its account": {world: func(w *fixture) satoken.Objects {
+		"secret created with its account": {change: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}, {Name: "s"}}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyAuto, satoken.UseLegacy}},
 		// The account lists a Secret, but not the one of the token.
-		"another was": {world: func(w *fixture) satoken.Objects {
+		"account lists another secret": {change: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
-		"that expires": {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(expiry) },
+		"secret with a token that expires": {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(expiry) },
 			uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}, expires: expiry.Add(satoken.Leeway)},
-		"account being deleted": {world: func(w *fixture) satoken.Objects {
+		"account being deleted": {change: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].DeletionTimestamp = &metav1.Time{Time: start}
 			return w
 		}, err: "has been deleted"},
 		"account cannot be looked up": {
-			world:       func(w *fixture) satoken.Objects { return withoutAccounts{w} },
+			change:      func(w *fixture) satoken.Objects { return withoutAccounts{w} },
 			err:         "look up the service account",
 			unavailable: true,
 		},
-		"marked invalid": {world: func(w *fixture) satoken.Objects {
+		"secret marked invalid": {change: func(w *fixture) satoken.Objects {
 			w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyInvalid}, err: "marked invalid"},
@@ -90,13 +90,13 @@ func TestLegacyAccounts(t *testing.T) {
 			})
 			w.secrets["ns/s"].Data = map[string][]byte{"token": []byte(token)}
 			objects := satoken.Objects(w)
-			if test.world != nil {
-				objects = test.world(w)
+			if test.change != nil {
+				objects = test.change(w)
 			}
 			var seen []satoken.Use
-			a, err := satoken.New(satoken.Config{
+			tokens, err := satoken.New(satoken.Config{
 				Issuers: []string{issuer},
-				Keys:    public(t, key),
+				Keys:    publicKeys(t, key),
 				Lookup:  true,
 				Objects: objects,
 				Now:     func() time.Time { return start },
@@ -105,7 +105,7 @@ func TestLegacyAccounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+			resp, ok, err := tokens.AuthenticateToken(t.Context(), token, nil)
 			if ok != (test.err == "") || !reflect.DeepEqual(seen, test.uses) ||
 				errors.Is(err, authenticator.ErrUnavailable) != test.unavailable {
 				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, test.uses)
@@ -175,17 +175,17 @@ func TestParseUnverifiedOfUnusualTokens(t *testing.T) {
 	}
 }
 
-// TestDefaultClock checks that the system's clock is the default. It also checks that only a token
-// with an id has extra values, and that a token without an account is rejected.
-func TestDefaultClock(t *testing.T) {
+// TestSystemClockIsTheDefault checks that the system's clock is the default. It also checks that
+// only a token with an id has extra values, and that a token without an account is rejected.
+func TestSystemClockIsTheDefault(t *testing.T) {
 	key := rsaKey()
-	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture()})
+	tokens, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: publicKeys(t, key), Objects: fullFixture()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	token := sign(t, key, func(r *satoken.Request) { r.IssuedAt = now })
-	resp, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+	resp, ok, err := tokens.AuthenticateToken(t.Context(), token, nil)
 	if !ok {
 		t.Fatal(err)
 	}
@@ -195,33 +195,33 @@ func TestDefaultClock(t *testing.T) {
 	nameless := signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
 		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
 	})
-	resp, ok, err = a.AuthenticateToken(t.Context(), nameless, nil)
+	resp, ok, err = tokens.AuthenticateToken(t.Context(), nameless, nil)
 	if !ok || resp.User.Extra != nil {
 		t.Errorf("got %+v, %v, want a user without extra", resp, err)
 	}
 	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
-	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil ||
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil ||
 		!strings.Contains(err.Error(), "names no service account") {
 		t.Errorf("got %v, %v, want a rejection: it names no service account", ok, err)
 	}
 }
 
-// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one, and
-// that a missing file is an error.
-func TestDamagedKeyFiles(t *testing.T) {
+// TestInvalidKeyFilesAreRejected checks that a damaged key is an error, even if the file has a
+// valid one, and that a missing file is an error.
+func TestInvalidKeyFilesAreRejected(t *testing.T) {
 	key := ecKey(t, elliptic.P256())
-	good := publicKeyPEM(t, key.Public())
+	validBlock := publicKeyPEM(t, key.Public())
 	for _, kind := range []string{"PUBLIC KEY", "CERTIFICATE", "RSA PUBLIC KEY", "EC PRIVATE KEY"} {
-		bad := pemBlock(kind, []byte("x"), nil)
-		if keys, err := satoken.ParsePublicKeys(append(bad, good...)); err == nil {
+		invalidBlock := pemBlock(kind, []byte("x"), nil)
+		if keys, err := satoken.ParsePublicKeys(append(invalidBlock, validBlock...)); err == nil {
 			t.Errorf("%s: %d keys, want an error", kind, len(keys))
 		}
 	}
-	none := filepath.Join(t.TempDir(), "none")
-	if _, err := satoken.LoadPublicKeys(none); !errors.Is(err, fs.ErrNotExist) {
+	missing := filepath.Join(t.TempDir(), "none")
+	if _, err := satoken.LoadPublicKeys(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want error %v", err, fs.ErrNotExist)
 	}
-	if _, err := satoken.LoadPrivateKey(none); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := satoken.LoadPrivateKey(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want error %v", err, fs.ErrNotExist)
 	}
 	der, err := x509.MarshalECPrivateKey(key)
@@ -235,8 +235,8 @@ func TestDamagedKeyFiles(t *testing.T) {
 	}
 }
 
-// TestValidateIssuers checks the errors for invalid and repeated issuers.
-func TestValidateIssuers(t *testing.T) {
+// TestValidateRejectsInvalidAndRepeatedIssuers checks the errors for invalid and repeated issuers.
+func TestValidateRejectsInvalidAndRepeatedIssuers(t *testing.T) {
 	for issuers, want := range map[string]string{
 		"https://a":           "",
 		"a,https://b":         "",
@@ -257,11 +257,11 @@ func TestValidateIssuers(t *testing.T) {
 
 // TestUsesAreCounted checks that only registered uses are counted.
 func TestUsesAreCounted(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	count := satoken.CountUses(reg, satoken.UseStale)
+	registry := prometheus.NewPedanticRegistry()
+	count := satoken.CountUses(registry, satoken.UseStale)
 	count(satoken.UseStale)
 	count(satoken.UseValid) // not registered
-	families, err := reg.Gather()
+	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" ||
 		families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
 		t.Errorf("got %v, %v, want only serviceaccount_stale_tokens_total, at 1", families, err)

@@ -70,7 +70,7 @@ type jwk struct {
 
 // JWKS returns the set of keys as a document.
 func JWKS(keys []PublicKey) ([]byte, error) {
-	set := struct {
+	keySet := struct {
 		Keys []jwk `json:"keys"`
 	}{Keys: []jwk{}}
 	enc := base64.RawURLEncoding.EncodeToString
@@ -89,7 +89,7 @@ func JWKS(keys []PublicKey) ([]byte, error) {
 		default:
 			return nil, fmt.Errorf("key %s: %T is neither an RSA nor an ECDSA key", publicKey.ID, publicKey.Key)
 		}
-		set.Keys = append(set.Keys, j)
+		keySet.Keys = append(keySet.Keys, j)
 	}
-	return json.Marshal(set)
+	return json.Marshal(keySet)
 }

@@ -28,53 +28,54 @@ func pemBlock(kind string, der []byte, err error) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// TestLoadPublicKeys checks which PEM blocks are read as public and as private keys.
-func TestLoadPublicKeys(t *testing.T) {
-	r, e := rsaKey(), ecKey(t, elliptic.P384())
-	ecDER, ecErr := x509.MarshalECPrivateKey(e)
-	pkcs8, pkcs8Err := x509.MarshalPKCS8PrivateKey(r)
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, certErr := x509.CreateCertificate(rand.Reader, tmpl, tmpl, e.Public(), e)
-	edPub, edKey, err := ed25519.GenerateKey(rand.Reader)
+// TestLoadKeysReadsSupportedPEMBlocks checks which PEM blocks are read as public and as private
+// keys.
+func TestLoadKeysReadsSupportedPEMBlocks(t *testing.T) {
+	rsaPrivate, ecPrivate := rsaKey(), ecKey(t, elliptic.P384())
+	ecDER, ecErr := x509.MarshalECPrivateKey(ecPrivate)
+	pkcs8, pkcs8Err := x509.MarshalPKCS8PrivateKey(rsaPrivate)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, certErr := x509.CreateCertificate(rand.Reader, template, template, ecPrivate.Public(), ecPrivate)
+	ed25519Public, ed25519Private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ed, edErr := x509.MarshalPKCS8PrivateKey(edKey)
+	ed25519DER, ed25519Err := x509.MarshalPKCS8PrivateKey(ed25519Private)
 	p224 := ecKey(t, elliptic.P224())
-	small, smallErr := x509.MarshalECPrivateKey(p224)
+	p224DER, p224Err := x509.MarshalECPrivateKey(p224)
 	for name, test := range map[string]struct {
 		data    []byte
 		want    []crypto.Signer
 		private bool
 	}{
 		"RSA private key": {
-			data:    pemBlock("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil),
-			want:    []crypto.Signer{r},
+			data:    pemBlock("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaPrivate), nil),
+			want:    []crypto.Signer{rsaPrivate},
 			private: true,
 		},
-		"PKCS 8":         {data: pemBlock("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
-		"EC private key": {data: pemBlock("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
+		"PKCS 8":         {data: pemBlock("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{rsaPrivate}, private: true},
+		"EC private key": {data: pemBlock("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{ecPrivate}, private: true},
 		"EC with parameters": {
 			data:    append(pemBlock("EC PARAMETERS", []byte{6}, nil), pemBlock("EC PRIVATE KEY", ecDER, ecErr)...),
-			want:    []crypto.Signer{e},
+			want:    []crypto.Signer{ecPrivate},
 			private: true,
 		},
 		"public keys": {
-			data: append(publicKeyPEM(t, r.Public()), publicKeyPEM(t, e.Public())...),
-			want: []crypto.Signer{r, e},
+			data: append(publicKeyPEM(t, rsaPrivate.Public()), publicKeyPEM(t, ecPrivate.Public())...),
+			want: []crypto.Signer{rsaPrivate, ecPrivate},
 		},
 		"RSA public key": {
-			data: pemBlock("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil),
-			want: []crypto.Signer{r},
+			data: pemBlock("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&rsaPrivate.PublicKey), nil),
+			want: []crypto.Signer{rsaPrivate},
 		},
-		"certificate":          {data: pemBlock("CERTIFICATE", cert, certErr), want: []crypto.Signer{e}},
-		"Ed25519":              {data: pemBlock("PRIVATE KEY", ed, edErr)},
-		"Ed25519 public":       {data: publicKeyPEM(t, edPub)},
-		"P-224":                {data: pemBlock("EC PRIVATE KEY", small, smallErr)},
-		"no PEM":               {data: []byte("x")},
-		"damaged":              {data: pemBlock("PUBLIC KEY", []byte("x"), nil)},
-		"nothing but password": {data: pemBlock("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
-		"empty":                {data: nil},
+		"certificate":           {data: pemBlock("CERTIFICATE", cert, certErr), want: []crypto.Signer{ecPrivate}},
+		"Ed25519":               {data: pemBlock("PRIVATE KEY", ed25519DER, ed25519Err)},
+		"Ed25519 public":        {data: publicKeyPEM(t, ed25519Public)},
+		"P-224":                 {data: pemBlock("EC PRIVATE KEY", p224DER, p224Err)},
+		"no PEM":                {data: []byte("x")},
+		"invalid DER":           {data: pemBlock("PUBLIC KEY", []byte("x"), nil)},
+		"encrypted private key": {data: pemBlock("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
+		"empty":                 {data: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "keys.pem")
@@ -85,7 +86,7 @@ func TestLoadPublicKeys(t *testing.T) {
 			if (err == nil) != (test.want != nil) || len(keys) != len(test.want) {
 				t.Fatalf("got %d keys, %v, want %d", len(keys), err, len(test.want))
 			}
-			for i, k := range public(t, test.want...) {
+			for i, k := range publicKeys(t, test.want...) {
 				if keys[i].ID != k.ID {
 					t.Errorf("key %d is %s, want %s", i, keys[i].ID, k.ID)
 				}
@@ -108,15 +109,15 @@ func TestLoadPublicKeys(t *testing.T) {
 // tokens with them.
 func TestPublishedKeysVerify(t *testing.T) {
 	for _, key := range []crypto.Signer{rsaKey(), ecKey(t, elliptic.P256()), ecKey(t, elliptic.P521())} {
-		doc, err := satoken.JWKS(public(t, key))
+		doc, err := satoken.JWKS(publicKeys(t, key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var set jose.JSONWebKeySet
-		if err := json.Unmarshal(doc, &set); err != nil || len(set.Keys) != 1 || !set.Keys[0].Valid() {
+		var published jose.JSONWebKeySet
+		if err := json.Unmarshal(doc, &published); err != nil || len(published.Keys) != 1 || !published.Keys[0].Valid() {
 			t.Fatalf("%v in %s", err, doc)
 		}
-		jsonWebKey := set.Keys[0]
+		jsonWebKey := published.Keys[0]
 		sig, err := jose.ParseSigned(sign(t, key, nil), []jose.SignatureAlgorithm{jose.SignatureAlgorithm(jsonWebKey.Algorithm)})
 		if err != nil || sig.Signatures[0].Header.KeyID != jsonWebKey.KeyID {
 			t.Fatalf("got error %v, or another key ID, want %q in the header", err, jsonWebKey.KeyID)
@@ -129,18 +130,18 @@ func TestPublishedKeysVerify(t *testing.T) {
 
 // TestDiscoveryRejectsInvalidURLs checks the discovery document, and the errors for invalid URLs.
 func TestDiscoveryRejectsInvalidURLs(t *testing.T) {
-	keys := public(t, ecKey(t, elliptic.P256()), rsaKey(), ecKey(t, elliptic.P256()))
+	keys := publicKeys(t, ecKey(t, elliptic.P256()), rsaKey(), ecKey(t, elliptic.P256()))
 	doc, err := satoken.Discovery("https://issuer", "https://issuer/openid/v1/jwks", keys)
 	want := `{"issuer":"https://issuer","jwks_uri":"https://issuer/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`
 	if err != nil || string(doc) != want {
 		t.Errorf("got %s, %v, want %s", doc, err, want)
 	}
-	for _, bad := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
-		if _, err := satoken.Discovery(bad, "https://issuer", keys); err == nil {
-			t.Errorf("Discovery() with issuer %q: got no error, want one", bad)
+	for _, invalid := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
+		if _, err := satoken.Discovery(invalid, "https://issuer", keys); err == nil {
+			t.Errorf("Discovery() with issuer %q: got no error, want one", invalid)
 		}
-		if _, err := satoken.Discovery("https://issuer", bad, keys); err == nil {
-			t.Errorf("Discovery() with keys at %q: got no error, want one", bad)
+		if _, err := satoken.Discovery("https://issuer", invalid, keys); err == nil {
+			t.Errorf("Discovery() with keys at %q: got no error, want one", invalid)
 		}
 	}
 }
@@ -156,9 +157,9 @@ func TestIncompleteSignersAreRejected(t *testing.T) {
 		t.Error("NewSigner() with a P-224 key = nil, want an error")
 	}
 	for name, config := range map[string]satoken.Config{
-		"no issuer":  {Keys: public(t, rsaKey()), Objects: fullFixture()},
+		"no issuer":  {Keys: publicKeys(t, rsaKey()), Objects: fullFixture()},
 		"no keys":    {Issuers: []string{issuer}, Objects: fullFixture()},
-		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
+		"no objects": {Issuers: []string{issuer}, Keys: publicKeys(t, rsaKey())},
 	} {
 		if _, err := satoken.New(config); err == nil {
 			t.Errorf("New() with %s: got no error, want one", name)

@@ -38,16 +38,16 @@ var rsaKey = sync.OnceValue(func() *rsa.PrivateKey {
 	return k
 })
 
-func ecKey(t testing.TB, c elliptic.Curve) *ecdsa.PrivateKey {
+func ecKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
-	k, err := ecdsa.GenerateKey(c, rand.Reader)
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k
+	return key
 }
 
-func public(t testing.TB, keys ...crypto.Signer) []satoken.PublicKey {
+func publicKeys(t testing.TB, keys ...crypto.Signer) []satoken.PublicKey {
 	t.Helper()
 	var out []satoken.PublicKey
 	for _, k := range keys {
@@ -69,27 +69,27 @@ type fixture struct {
 	down     error
 }
 
-func find[T any](w *fixture, m map[string]*T, resource, key string) (*T, error) {
-	if w.down != nil {
-		return nil, w.down
+func find[T any](f *fixture, objects map[string]*T, resource, key string) (*T, error) {
+	if f.down != nil {
+		return nil, f.down
 	}
-	if o, ok := m[key]; ok {
-		return o, nil
+	if object, ok := objects[key]; ok {
+		return object, nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource(resource), key)
 }
 
-func (w *fixture) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
-	return find(w, w.accounts, "serviceaccounts", ns+"/"+name)
+func (f *fixture) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+	return find(f, f.accounts, "serviceaccounts", ns+"/"+name)
 }
-func (w *fixture) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
-	return find(w, w.pods, "pods", ns+"/"+name)
+func (f *fixture) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+	return find(f, f.pods, "pods", ns+"/"+name)
 }
-func (w *fixture) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
-	return find(w, w.secrets, "secrets", ns+"/"+name)
+func (f *fixture) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+	return find(f, f.secrets, "secrets", ns+"/"+name)
 }
-func (w *fixture) Node(_ context.Context, name string) (*corev1.Node, error) {
-	return find(w, w.nodes, "nodes", name)
+func (f *fixture) Node(_ context.Context, name string) (*corev1.Node, error) {
+	return find(f, f.nodes, "nodes", name)
 }
 
 func meta(ns, name, uid string) metav1.ObjectMeta {
@@ -105,16 +105,16 @@ func fullFixture() *fixture {
 	}
 }
 
-func newAuthenticator(t testing.TB, w *fixture, now time.Time, keys ...crypto.Signer) *satoken.Authenticator {
+func newAuthenticator(t testing.TB, objects *fixture, now time.Time, keys ...crypto.Signer) *satoken.Authenticator {
 	t.Helper()
-	a, err := satoken.New(satoken.Config{
-		Issuers: []string{issuer, "https://old"}, Keys: public(t, keys...), Audiences: []string{audience}, Lookup: true,
-		Objects: w, Now: func() time.Time { return now },
+	tokens, err := satoken.New(satoken.Config{
+		Issuers: []string{issuer, "https://old"}, Keys: publicKeys(t, keys...), Audiences: []string{audience}, Lookup: true,
+		Objects: objects, Now: func() time.Time { return now },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return tokens
 }
 
 func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string {
@@ -183,8 +183,8 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	deleted := func(o *metav1.ObjectMeta, at time.Time) { o.DeletionTimestamp = &metav1.Time{Time: at} }
 	for name, test := range map[string]struct {
 		request func(*satoken.Request)
-		world   func(*fixture)
-		at      time.Duration // after the token was issued
+		change  func(*fixture)
+		age     time.Duration // after the token was issued
 		err     string        // empty if the token is valid
 		expires time.Duration // after the token was issued, with the leeway; 0 for an hour
 	}{
@@ -192,45 +192,45 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 		"to a pod":              {request: pod},
 		"to a secret":           {request: secret},
 		"to a node":             {request: node},
-		"no account":            {world: func(w *fixture) { w.accounts = nil }, err: "does not exist"},
-		"account was recreated": {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"no account":            {change: func(w *fixture) { w.accounts = nil }, err: "does not exist"},
+		"account was recreated": {change: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
 		"account being deleted": {
-			world:   func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
-			at:      59 * time.Second,
+			change:  func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
+			age:     59 * time.Second,
 			expires: time.Nanosecond,
 		},
 		"account deleted": {
-			world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
-			at:    61 * time.Second,
-			err:   "has been deleted",
+			change: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) },
+			age:    61 * time.Second,
+			err:    "has been deleted",
 		},
-		"no pod":            {request: pod, world: func(w *fixture) { w.pods = nil }, err: `pod "p"`},
-		"pod was recreated": {request: pod, world: func(w *fixture) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
+		"no pod":            {request: pod, change: func(w *fixture) { w.pods = nil }, err: `pod "p"`},
+		"pod was recreated": {request: pod, change: func(w *fixture) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
 		"pod terminating": {
 			request: pod,
-			world:   func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
-			at:      119 * time.Second,
+			change:  func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
+			age:     119 * time.Second,
 			expires: time.Minute,
 		},
 		"pod terminated": {
 			request: pod,
-			world:   func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
-			at:      121 * time.Second,
+			change:  func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) },
+			age:     121 * time.Second,
 			err:     "has been deleted",
 		},
-		"no secret": {request: secret, world: func(w *fixture) { w.secrets = nil }, err: `secret "s"`},
+		"no secret": {request: secret, change: func(w *fixture) { w.secrets = nil }, err: `secret "s"`},
 		"secret was recreated": {
 			request: secret,
-			world:   func(w *fixture) { w.secrets["ns/s"].UID = "other" },
+			change:  func(w *fixture) { w.secrets["ns/s"].UID = "other" },
 			err:     "secret UID",
 		},
-		"no node":                {request: node, world: func(w *fixture) { w.nodes = nil }, err: `node "n"`},
-		"node was recreated":     {request: node, world: func(w *fixture) { w.nodes["n"].UID = "other" }, err: "node UID"},
-		"lookup fails":           {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
-		"in the leeway":          {at: time.Hour + 59*time.Second},
-		"expired":                {at: time.Hour + 61*time.Second, err: "has expired"},
-		"not yet valid":          {at: -61 * time.Second, err: "not valid yet"},
-		"clocks differ a little": {at: -59 * time.Second},
+		"no node":                {request: node, change: func(w *fixture) { w.nodes = nil }, err: `node "n"`},
+		"node was recreated":     {request: node, change: func(w *fixture) { w.nodes["n"].UID = "other" }, err: "node UID"},
+		"lookup fails":           {change: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
+		"in the leeway":          {age: time.Hour + 59*time.Second},
+		"expired":                {age: time.Hour + 61*time.Second, err: "has expired"},
+		"not yet valid":          {age: -61 * time.Second, err: "not valid yet"},
+		"clocks differ a little": {age: -59 * time.Second},
 		"audience of another":    {request: func(r *satoken.Request) { r.Audiences = []string{"vault"} }, err: "audiences"},
 		"several audiences":      {request: func(r *satoken.Request) { r.Audiences = []string{"vault", audience} }},
 		"no uid": {
@@ -241,10 +241,10 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fullFixture()
-			if test.world != nil {
-				test.world(w)
+			if test.change != nil {
+				test.change(w)
 			}
-			resp, ok, err := newAuthenticator(t, w, start.Add(test.at), key).AuthenticateToken(t.Context(),
+			resp, ok, err := newAuthenticator(t, w, start.Add(test.age), key).AuthenticateToken(t.Context(),
 				sign(t, key, test.request), nil)
 			if test.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), test.err) {
@@ -269,9 +269,9 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 	}
 }
 
-// TestExtraOfBoundTokens checks that the user has the pod and the node of the token as extra
-// fields.
-func TestExtraOfBoundTokens(t *testing.T) {
+// TestUserOfBoundTokenHasPodAndNodeAsExtra checks that the user has the pod and the node of the
+// token as extra fields.
+func TestUserOfBoundTokenHasPodAndNodeAsExtra(t *testing.T) {
 	key := rsaKey()
 	token := sign(t, key, func(r *satoken.Request) {
 		r.Binding.Pod, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "n", UID: "un"}
@@ -291,14 +291,14 @@ func TestExtraOfBoundTokens(t *testing.T) {
 // token.
 func TestTokenIsValidOnlyForItsAudiences(t *testing.T) {
 	key := rsaKey()
-	a := newAuthenticator(t, fullFixture(), start, key)
-	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
-	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
+	tokens := newAuthenticator(t, fullFixture(), start, key)
+	token := sign(t, key, func(response *satoken.Request) { response.Audiences = []string{"x", "y"} })
+	if _, ok, err := tokens.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
 		t.Errorf("token for the server: %v, want false, an error", err)
 	}
-	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
-	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {
-		t.Errorf("got %+v, %v, want the audience y", r, err)
+	response, ok, err := tokens.AuthenticateToken(t.Context(), token, []string{"z", "y"})
+	if !ok || len(response.Audiences) != 1 || response.Audiences[0] != "y" {
+		t.Errorf("got %+v, %v, want the audience y", response, err)
 	}
 }
 
@@ -307,20 +307,20 @@ func TestUsesAreObserved(t *testing.T) {
 	key := rsaKey()
 	var seen []satoken.Use
 	now := start
-	a, err := satoken.New(satoken.Config{
-		Issuers: []string{issuer}, Keys: public(t, key), Objects: fullFixture(), Now: func() time.Time { return now },
+	tokens, err := satoken.New(satoken.Config{
+		Issuers: []string{issuer}, Keys: publicKeys(t, key), Objects: fullFixture(), Now: func() time.Time { return now },
 		Observe: func(u satoken.Use) { seen = append(seen, u) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := sign(t, key, func(r *satoken.Request) { r.WarnAfter = time.Minute })
+	token := sign(t, key, func(response *satoken.Request) { response.WarnAfter = time.Minute })
 	for _, now = range []time.Time{start, start.Add(2 * time.Minute)} {
-		r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+		response, ok, err := tokens.AuthenticateToken(t.Context(), token, nil)
 		if !ok {
 			t.Fatal(err)
 		}
-		if got, want := r.AuditAnnotations["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
+		if got, want := response.AuditAnnotations["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
 			t.Errorf("got audit annotation %q, want %q after the warning threshold only", got, want)
 		}
 	}
@@ -329,8 +329,9 @@ func TestUsesAreObserved(t *testing.T) {
 	}
 }
 
-// TestSplitUsername checks that only names that a service account can have are split.
-func TestSplitUsername(t *testing.T) {
+// TestSplitUsernameAcceptsOnlyServiceAccounts checks that only names that a service account can
+// have are split.
+func TestSplitUsernameAcceptsOnlyServiceAccounts(t *testing.T) {
 	for user, want := range map[string]bool{
 		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,
 		"system:serviceaccount:ns:a:b": false, "system:serviceaccount:ns": false, "alice": false,

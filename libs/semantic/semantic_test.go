@@ -43,10 +43,10 @@ func filler(seed int64) *randfill.Filler {
 
 // mutate changes one random place of a value slightly. The new value may have the same meaning, such
 // as nil instead of an empty slice or a time in another zone. It returns false if it found no place.
-func mutate(value reflect.Value, r *rand.Rand) bool {
+func mutate(value reflect.Value, random *rand.Rand) bool {
 	switch value.Kind() {
 	case reflect.Pointer:
-		if value.IsNil() || r.IntN(12) == 0 {
+		if value.IsNil() || random.IntN(12) == 0 {
 			if !value.CanSet() {
 				return false
 			}
@@ -57,31 +57,31 @@ func mutate(value reflect.Value, r *rand.Rand) bool {
 			}
 			return true
 		}
-		return mutate(value.Elem(), r)
+		return mutate(value.Elem(), random)
 	case reflect.Struct:
 		switch p := value.Addr().Interface().(type) {
 		case *resource.Quantity:
-			*p = resource.MustParse([]string{"1", "1000m", "2", "0", "1Ki"}[r.IntN(5)])
+			*p = resource.MustParse([]string{"1", "1000m", "2", "0", "1Ki"}[random.IntN(5)])
 			return true
 		case *metav1.Time:
-			p.Time = p.Time.In(time.FixedZone("elsewhere", r.IntN(2)*3600))
+			p.Time = p.Time.In(time.FixedZone("elsewhere", random.IntN(2)*3600))
 			return true
 		case *metav1.MicroTime:
-			p.Time = p.Time.Add(time.Duration(r.IntN(2)))
+			p.Time = p.Time.Add(time.Duration(random.IntN(2)))
 			return true
 		}
-		for _, i := range r.Perm(value.NumField()) {
-			if mutate(value.Field(i), r) {
+		for _, i := range random.Perm(value.NumField()) {
+			if mutate(value.Field(i), random) {
 				return true
 			}
 		}
 		return false
 	case reflect.Slice:
-		if value.Len() > 0 && r.IntN(4) > 0 {
-			return mutate(value.Index(r.IntN(value.Len())), r)
+		if value.Len() > 0 && random.IntN(4) > 0 {
+			return mutate(value.Index(random.IntN(value.Len())), random)
 		}
 		if value.Len() == 0 {
-			value.Set(reflect.MakeSlice(value.Type(), r.IntN(2), 1)) // or a value with the same meaning
+			value.Set(reflect.MakeSlice(value.Type(), random.IntN(2), 1)) // or a value with the same meaning
 		} else {
 			value.Set(value.Slice(0, value.Len()-1))
 		}
@@ -94,16 +94,16 @@ func mutate(value reflect.Value, r *rand.Rand) bool {
 		value.SetMapIndex(value.MapKeys()[0], reflect.Value{})
 		return true
 	case reflect.String:
-		value.SetString(value.String() + "x"[:r.IntN(2)])
+		value.SetString(value.String() + "x"[:random.IntN(2)])
 	case reflect.Bool:
-		value.SetBool(r.IntN(2) == 0)
+		value.SetBool(random.IntN(2) == 0)
 	case reflect.Interface:
 		return false
 	default:
 		if value.CanInt() {
-			value.SetInt(int64(r.IntN(2)))
+			value.SetInt(int64(random.IntN(2)))
 		} else {
-			value.SetUint(uint64(r.IntN(2)))
+			value.SetUint(uint64(random.IntN(2)))
 		}
 	}
 	return true
@@ -111,15 +111,15 @@ func mutate(value reflect.Value, r *rand.Rand) bool {
 
 // TestEqualAgreesWithApimachinery compares the results for random differences.
 func TestEqualAgreesWithApimachinery(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	count := map[bool]int{}
 	for _, empty := range kinds() {
 		for seed := range int64(60) {
 			a := empty.DeepCopyObject()
 			filler(seed).Fill(a)
 			b := a.DeepCopyObject()
-			for range r.IntN(3) {
-				mutate(reflect.ValueOf(b), r)
+			for range random.IntN(3) {
+				mutate(reflect.ValueOf(b), random)
 			}
 			want := equality.Semantic.DeepEqual(a, b)
 			if got := semantic.Equal(a, b); got != want {
@@ -133,9 +133,9 @@ func TestEqualAgreesWithApimachinery(t *testing.T) {
 	}
 }
 
-// TestEqualUnusualValues checks values that are rare in objects.
-func TestEqualUnusualValues(t *testing.T) {
-	one := 1
+// TestEqualAgreesOnRareValues checks values that are rare in objects.
+func TestEqualAgreesOnRareValues(t *testing.T) {
+	number := 1
 	type schema struct {
 		Items *schema
 		Most  *int
@@ -150,33 +150,33 @@ func TestEqualUnusualValues(t *testing.T) {
 		return parsed
 	}
 	type hidden struct{ Selector labels.Selector }
-	for name, tc := range map[string]struct{ a, b any }{
+	for name, test := range map[string]struct{ first, second any }{
 		"nothing":               {},
-		"nothing and something": {b: 1},
-		"types":                 {a: 1, b: int64(1)},
-		"numbers":               {a: 1, b: 2},
-		"pointers":              {a: &one, b: new(int)},
-		"a nil pointer":         {a: (*int)(nil), b: &one},
-		"nil pointers":          {a: (*int)(nil), b: (*int)(nil)},
-		"lists":                 {a: []string{}, b: []string(nil)},
-		"a longer list":         {a: []string{"a"}, b: []string{"a", "b"}},
-		"maps":                  {a: map[string]string{}, b: map[string]string(nil)},
-		"other keys":            {a: map[string]int{"a": 1}, b: map[string]int{"b": 1}},
-		"resources": {a: corev1.ResourceList{"cpu": resource.MustParse("1")},
-			b: corev1.ResourceList{"cpu": resource.MustParse("1000m")}},
+		"nothing and something": {second: 1},
+		"types":                 {first: 1, second: int64(1)},
+		"numbers":               {first: 1, second: 2},
+		"pointers":              {first: &number, second: new(int)},
+		"a nil pointer":         {first: (*int)(nil), second: &number},
+		"nil pointers":          {first: (*int)(nil), second: (*int)(nil)},
+		"lists":                 {first: []string{}, second: []string(nil)},
+		"a longer list":         {first: []string{"a"}, second: []string{"a", "b"}},
+		"maps":                  {first: map[string]string{}, second: map[string]string(nil)},
+		"other keys":            {first: map[string]int{"a": 1}, second: map[string]int{"b": 1}},
+		"resources": {first: corev1.ResourceList{"cpu": resource.MustParse("1")},
+			second: corev1.ResourceList{"cpu": resource.MustParse("1000m")}},
 		"other resources": {
-			a: corev1.ResourceList{"cpu": resource.MustParse("1")},
-			b: corev1.ResourceList{"cpu": resource.MustParse("2")},
+			first:  corev1.ResourceList{"cpu": resource.MustParse("1")},
+			second: corev1.ResourceList{"cpu": resource.MustParse("2")},
 		},
-		"decoded JSON":   {a: map[string]any{"a": []any{1.5, nil, "x"}}, b: map[string]any{"a": []any{1.5, nil, "x"}}},
-		"other JSON":     {a: map[string]any{"a": []any{1.5, nil}}, b: map[string]any{"a": []any{int64(1), nil}}},
-		"nested":         {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{Most: &one}}},
-		"other nested":   {a: &schema{Items: &schema{Most: &one}}, b: &schema{Items: &schema{}}},
-		"without an end": {a: endless, b: &schema{Items: endless}},
-		"selectors":      {a: hidden{selector("a=b")}, b: hidden{selector("a in (b)")}},
-		"same selectors": {a: hidden{selector("a=b,c=d")}, b: hidden{selector("c=d,a=b")}},
+		"decoded JSON":   {first: map[string]any{"a": []any{1.5, nil, "x"}}, second: map[string]any{"a": []any{1.5, nil, "x"}}},
+		"other JSON":     {first: map[string]any{"a": []any{1.5, nil}}, second: map[string]any{"a": []any{int64(1), nil}}},
+		"nested":         {first: &schema{Items: &schema{Most: &number}}, second: &schema{Items: &schema{Most: &number}}},
+		"other nested":   {first: &schema{Items: &schema{Most: &number}}, second: &schema{Items: &schema{}}},
+		"without an end": {first: endless, second: &schema{Items: endless}},
+		"selectors":      {first: hidden{selector("a=b")}, second: hidden{selector("a in (b)")}},
+		"same selectors": {first: hidden{selector("a=b,c=d")}, second: hidden{selector("c=d,a=b")}},
 	} {
-		if got, want := semantic.Equal(tc.a, tc.b), equality.Semantic.DeepEqual(tc.a, tc.b); got != want {
+		if got, want := semantic.Equal(test.first, test.second), equality.Semantic.DeepEqual(test.first, test.second); got != want {
 			t.Errorf("%s: %t, want %t", name, got, want)
 		}
 	}
@@ -199,13 +199,13 @@ func TestEqualChangesNothing(t *testing.T) {
 
 // BenchmarkEqual compares the speed of Equal with that of apimachinery.
 func BenchmarkEqual(b *testing.B) {
-	p := &corev1.Pod{}
-	filler(7).Fill(p)
-	q := p.DeepCopy()
+	pod := &corev1.Pod{}
+	filler(7).Fill(pod)
+	same := pod.DeepCopy()
 	b.Run("here", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if !semantic.Equal(p, q) {
+			if !semantic.Equal(pod, same) {
 				b.Fatal("not equal")
 			}
 		}
@@ -213,7 +213,7 @@ func BenchmarkEqual(b *testing.B) {
 	b.Run("apimachinery", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if !equality.Semantic.DeepEqual(p, q) {
+			if !equality.Semantic.DeepEqual(pod, same) {
 				b.Fatal("not equal")
 			}
 		}

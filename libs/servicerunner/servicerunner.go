@@ -75,19 +75,19 @@ type Service struct {
 
 // New returns a service and binds its port. It sets the garbage collector's target of the process,
 // unless the environment does. A service that is not run must be closed.
-func New(name string, o *Options, log *slog.Logger) (*Service, error) {
+func New(name string, options *Options, log *slog.Logger) (*Service, error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
 	}
 	service := &Service{Log: log, Metrics: metrics.New()}
 	var err error
-	if service.Client, err = o.Client.Config(name); err != nil {
+	if service.Client, err = options.Client.Config(name); err != nil {
 		return nil, err
 	}
 	if service.APIServer, err = kubeclient.NewProbe(service.Client, log); err != nil {
 		return nil, err
 	}
-	service.Health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
+	service.Health = health.New(health.Config{LivezGracePeriod: options.Serving.LivezGracePeriod, Logger: log})
 	service.Health.Add("apiserver", service.APIServer.Check, health.Readyz)
 	if service.Engine, err = serving.NewEngine(log); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 		return nil, err
 	}
 	service.Server, err = serving.NewServer(serving.Config{
-		Options: o.Serving,
+		Options: options.Serving,
 		Logger:  log,
 		Health:  service.Health,
 		Clients: certs,
@@ -109,7 +109,7 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := service.enableTracing(name, o); err != nil {
+	if err := service.enableTracing(name, options); err != nil {
 		return nil, errors.Join(err, service.Server.Close())
 	}
 	return service, nil

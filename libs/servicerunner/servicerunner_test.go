@@ -31,28 +31,28 @@ func newService(t *testing.T, master string) *servicerunner.Service {
 }
 
 // newTracedService returns a service with an optional tracing configuration.
-func newTracedService(t *testing.T, master, file string) *servicerunner.Service {
+func newTracedService(t *testing.T, master, tracingFile string) *servicerunner.Service {
 	t.Helper()
 	options := servicerunner.NewOptions("testd", 0)
-	options.Tracing.ConfigFile = file
+	options.Tracing.ConfigFile = tracingFile
 	options.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	options.Serving.CertDir = t.TempDir()
 	options.Client.Master = master
 	if err := errors.Join(append(options.Validate(), options.Complete())...); err != nil {
 		t.Fatal(err)
 	}
-	s, err := servicerunner.New("testd", options, slog.New(slog.DiscardHandler))
+	service, err := servicerunner.New("testd", options, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return service
 }
 
-func get(t *testing.T, s *servicerunner.Service, path string) (int, string) {
+func getPath(t *testing.T, service *servicerunner.Service, path string) (int, string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Get("https://" + s.Server.Addr().String() + path)
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + service.Server.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,8 @@ func get(t *testing.T, s *servicerunner.Service, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestReadinessFollowsAPIServer runs a complete service.
+// TestReadinessFollowsAPIServer checks the health endpoints and the metrics of a running service
+// before and after the API server responds.
 func TestReadinessFollowsAPIServer(t *testing.T) {
 	var ready atomic.Bool
 	apiserver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -84,22 +85,22 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 			return nil
 		}})
 	}()
-	if code, _ := get(t, service, "/livez"); code != 200 {
+	if code, _ := getPath(t, service, "/livez"); code != 200 {
 		t.Errorf("livez: %d, want 200", code)
 	}
-	if code, body := get(t, service, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
+	if code, body := getPath(t, service, "/readyz"); code != 500 || !strings.Contains(body, "[-]apiserver failed") {
 		t.Errorf("readyz before: got status %d: %s, want 500 with a failed check apiserver", code, body)
 	}
-	if code, body := get(t, service, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
+	if code, body := getPath(t, service, "/readyz/apiserver"); code != 500 || !strings.Contains(body, "waiting for the API server") {
 		t.Errorf("readyz/apiserver: got status %d: %s, want 500 with %q", code, body, "waiting for the API server")
 	}
 	ready.Store(true)
 	<-service.APIServer.Ready()
-	if code, body := get(t, service, "/readyz?verbose"); code != 200 ||
+	if code, body := getPath(t, service, "/readyz?verbose"); code != 200 ||
 		body != "[+]ping ok\n[+]apiserver ok\n[+]shutdown ok\nreadyz check passed\n" {
 		t.Errorf("readyz after: got status %d: %s, want 200 with the checks ping, apiserver, shutdown", code, body)
 	}
-	if code, body := get(t, service, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
+	if code, body := getPath(t, service, "/metrics"); code != 200 || !strings.Contains(body, "kubernetes_build_info{") {
 		t.Errorf("metrics: got status %d: %.300s, want 200 with kubernetes_build_info", code, body)
 	}
 	cancel()
@@ -112,13 +113,13 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 // TestServiceContinuesTraces checks that a service continues the traces of its callers, and exports
 // waiting spans at the end.
 func TestServiceContinuesTraces(t *testing.T) {
-	var mu sync.Mutex
-	seen := ""
-	apiserver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/asked" {
-			mu.Lock()
-			defer mu.Unlock()
-			seen = r.Header.Get("Traceparent")
+	var seenMu sync.Mutex
+	traceparent := ""
+	apiserver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		if request.URL.Path == "/asked" {
+			seenMu.Lock()
+			defer seenMu.Unlock()
+			traceparent = request.Header.Get("Traceparent")
 		}
 	}))
 	defer apiserver.Close()
@@ -127,19 +128,19 @@ func TestServiceContinuesTraces(t *testing.T) {
 	file := tracingtest.File(t,
 		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
 	service := newTracedService(t, apiserver.URL, file)
-	service.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
+	service.Follow = func(request *http.Request) bool { return request.Header.Get("From") == "a friend" }
 	client, err := rest.HTTPClientFor(service.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
 	service.Engine.GET("/ask", func(c *gin.Context) {
-		r, err := http.NewRequestWithContext(c.Request.Context(), http.MethodGet, apiserver.URL+"/asked", nil)
+		request, err := http.NewRequestWithContext(c.Request.Context(), http.MethodGet, apiserver.URL+"/asked", nil)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		response, err := client.Do(r)
+		response, err := client.Do(request)
 		if err != nil {
 			t.Error(err)
 			return
@@ -153,38 +154,38 @@ func TestServiceContinuesTraces(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	for _, flag := range []string{"-00", "-01"} {
-		r, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
+		request, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331"+flag)
-		r.Header.Set("From", "a friend")
-		response, err := (&http.Client{Transport: transport}).Do(r)
+		request.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331"+flag)
+		request.Header.Set("From", "a friend")
+		response, err := (&http.Client{Transport: transport}).Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		mu.Lock()
-		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
-			t.Errorf("flag %s: API server received traceparent %s, want one that begins with %q and ends with the flag", flag, seen, "00-"+trace)
+		seenMu.Lock()
+		if !strings.HasPrefix(traceparent, "00-"+trace) || !strings.HasSuffix(traceparent, flag) {
+			t.Errorf("flag %s: API server received traceparent %s, want one that begins with %q and ends with the flag", flag, traceparent, "00-"+trace)
 		}
-		mu.Unlock()
+		seenMu.Unlock()
 	}
-	stranger, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
+	untrusted, err := http.NewRequest(http.MethodGet, "https://"+service.Server.Addr().String()+"/ask", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
-	response, err := (&http.Client{Transport: transport}).Do(stranger)
+	untrusted.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	response, err := (&http.Client{Transport: transport}).Do(untrusted)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	mu.Lock()
-	if strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, "-00") {
-		t.Errorf("unauthenticated client: API server received traceparent %s, want a new trace that is not sampled", seen)
+	seenMu.Lock()
+	if strings.HasPrefix(traceparent, "00-"+trace) || !strings.HasSuffix(traceparent, "-00") {
+		t.Errorf("unauthenticated client: API server received traceparent %s, want a new trace that is not sampled", traceparent)
 	}
-	mu.Unlock()
+	seenMu.Unlock()
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run() = %v", err)

@@ -15,14 +15,14 @@ import (
 // contents.
 func TestMapIsGoMapInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := sorted.NewMap[int, string]()
+		sortedMap := sorted.NewMap[int, string]()
 		want := map[int]string{}
-		copied := m.Copy()
+		copied := sortedMap.Copy()
 		wantCopied := maps.Clone(want)
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				key, value := rapid.IntRange(0, 40).Draw(t, "key"), rapid.String().Draw(t, "value")
-				previous, replaced := m.Set(key, value)
+				previous, replaced := sortedMap.Set(key, value)
 				if wantPrevious, ok := want[key]; replaced != ok || previous != wantPrevious {
 					t.Fatalf("Set(%d) = %q, %t, want %q, %t", key, previous, replaced, wantPrevious, ok)
 				}
@@ -30,23 +30,23 @@ func TestMapIsGoMapInOrder(t *testing.T) {
 			},
 			"delete": func(t *rapid.T) {
 				key := rapid.IntRange(0, 40).Draw(t, "key")
-				previous, deleted := m.Delete(key)
+				previous, deleted := sortedMap.Delete(key)
 				if wantPrevious, ok := want[key]; deleted != ok || previous != wantPrevious {
 					t.Fatalf("Delete(%d) = %q, %t, want %q, %t", key, previous, deleted, wantPrevious, ok)
 				}
 				delete(want, key)
 			},
 			"clear": func(t *rapid.T) {
-				m.Clear()
+				sortedMap.Clear()
 				clear(want)
 			},
 			"copy": func(t *rapid.T) {
-				copied = m.Copy()
+				copied = sortedMap.Copy()
 				wantCopied = maps.Clone(want)
 			},
 			// rapid calls the action without a name after each other one, to check the invariant.
 			"": func(t *rapid.T) {
-				compareMap(t, "map", m, want)
+				compareMap(t, "map", sortedMap, want)
 				compareMap(t, "copy", copied, wantCopied)
 			},
 		})
@@ -54,14 +54,14 @@ func TestMapIsGoMapInOrder(t *testing.T) {
 }
 
 // compareMap compares a map with the expected entries by Len, Scan and Ascend.
-func compareMap(t *rapid.T, name string, m sorted.Map[int, string], want map[int]string) {
+func compareMap(t *rapid.T, name string, sortedMap sorted.Map[int, string], want map[int]string) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(want))
-	if m.Len() != len(want) {
-		t.Fatalf("length of the %s = %d, want %d", name, m.Len(), len(want))
+	if sortedMap.Len() != len(want) {
+		t.Fatalf("length of the %s = %d, want %d", name, sortedMap.Len(), len(want))
 	}
 	var scanned []int
-	m.Scan(func(key int, value string) bool {
+	sortedMap.Scan(func(key int, value string) bool {
 		if value != want[key] {
 			t.Fatalf("value of %d in the %s = %q, want %q", key, name, value, want[key])
 		}
@@ -73,13 +73,13 @@ func compareMap(t *rapid.T, name string, m sorted.Map[int, string], want map[int
 	}
 	from := rapid.IntRange(0, 40).Draw(t, "from")
 	ascended := 0
-	m.Ascend(from, func(int, string) bool {
+	sortedMap.Ascend(from, func(int, string) bool {
 		ascended++
 		return true
 	})
-	first, _ := slices.BinarySearch(keys, from)
-	if ascended != len(keys)-first {
-		t.Fatalf("%d keys of the %s are at or after %d, want %d", ascended, name, from, len(keys)-first)
+	index, _ := slices.BinarySearch(keys, from)
+	if ascended != len(keys)-index {
+		t.Fatalf("%d keys of the %s are at or after %d, want %d", ascended, name, from, len(keys)-index)
 	}
 }
 
@@ -90,23 +90,23 @@ func TestSetKeepsOrderOfFunction(t *testing.T) {
 		rank int
 		name string
 	}
-	s := sorted.NewSet(func(a, b item) bool { return cmp.Less(a.rank, b.rank) }, 4)
+	ranked := sorted.NewSet(func(a, b item) bool { return cmp.Less(a.rank, b.rank) }, 4)
 	for _, rank := range []int{5, 3, 9, 1, 7, 2, 8} {
-		s.Set(item{rank, "first"})
+		ranked.Set(item{rank, "first"})
 	}
-	before := s.Copy()
-	s.Load(item{10, "last"})
-	if previous, replaced := s.Set(item{3, "second"}); !replaced || previous.name != "first" {
+	before := ranked.Copy()
+	ranked.Load(item{10, "last"})
+	if previous, replaced := ranked.Set(item{3, "second"}); !replaced || previous.name != "first" {
 		t.Errorf("Set of an equal item = %v, %t, want the previous item", previous, replaced)
 	}
-	if _, deleted := s.Delete(item{rank: 5}); !deleted {
+	if _, deleted := ranked.Delete(item{rank: 5}); !deleted {
 		t.Errorf("Delete of an item = %t, want true", deleted)
 	}
 	for name, test := range map[string]struct {
 		set  sorted.Set[item]
 		want []item
 	}{
-		"changed": {s, []item{{1, "first"}, {2, "first"}, {3, "second"}, {7, "first"}, {8, "first"}, {9, "first"}, {10, "last"}}},
+		"changed": {ranked, []item{{1, "first"}, {2, "first"}, {3, "second"}, {7, "first"}, {8, "first"}, {9, "first"}, {10, "last"}}},
 		"copy": {before, []item{
 			{1, "first"},
 			{2, "first"},
@@ -126,8 +126,8 @@ func TestSetKeepsOrderOfFunction(t *testing.T) {
 			t.Errorf("items of the %s set = %v, want %v", name, got, test.want)
 		}
 		for i, want := range test.want {
-			if at, ok := test.set.GetAt(i); !ok || at != want {
-				t.Errorf("item %d of the %s set = %v, %t, want %v", i, name, at, ok, want)
+			if atPosition, ok := test.set.GetAt(i); !ok || atPosition != want {
+				t.Errorf("item %d of the %s set = %v, %t, want %v", i, name, atPosition, ok, want)
 			}
 			if found, ok := test.set.Get(item{rank: want.rank}); !ok || found != want {
 				t.Errorf("item of rank %d of the %s set = %v, %t, want %v", want.rank, name, found, ok, want)
@@ -135,7 +135,7 @@ func TestSetKeepsOrderOfFunction(t *testing.T) {
 		}
 	}
 	var from []int
-	s.Ascend(item{rank: 4}, func(i item) bool {
+	ranked.Ascend(item{rank: 4}, func(i item) bool {
 		from = append(from, i.rank)
 		return len(from) < 2
 	})

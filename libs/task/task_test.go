@@ -17,8 +17,9 @@ var errBroken = errors.New("broken")
 
 func untilDone(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
-// TestRun returns the first error of the tasks after all have ended.
-func TestRun(t *testing.T) {
+// TestRunReturnsFirstErrorAfterAllTasksEnd returns the first error of the tasks after all have
+// ended.
+func TestRunReturnsFirstErrorAfterAllTasksEnd(t *testing.T) {
 	tests := []struct {
 		name  string
 		tasks []task.Task
@@ -74,8 +75,8 @@ func TestRunEndsCleanlyWithItsContext(t *testing.T) {
 // TestPanicKeepsItsStack checks that the error for a panic has the stack of the panic.
 func TestPanicKeepsItsStack(t *testing.T) {
 	err := task.Run(t.Context(), task.Task{Name: "a", Run: func(context.Context) error { panic("x") }})
-	var p *task.PanicError
-	if !errors.As(err, &p) || !strings.Contains(string(p.Stack), "task_test.go") {
+	var panicErr *task.PanicError
+	if !errors.As(err, &panicErr) || !strings.Contains(string(panicErr.Stack), "task_test.go") {
 		t.Fatalf("Run() = %v, want a PanicError with this file in its stack", err)
 	}
 }
@@ -105,9 +106,9 @@ func TestAroundKeepsBackgroundUntilForegroundEnds(t *testing.T) {
 	<-backgroundEnded
 }
 
-// TestAroundFailures checks that a failure or panic of either side ends the other side and is
-// returned.
-func TestAroundFailures(t *testing.T) {
+// TestAroundStopsBothSidesAfterFailure checks that a failure or panic of either side ends the other
+// side and is returned.
+func TestAroundStopsBothSidesAfterFailure(t *testing.T) {
 	tests := []struct {
 		name       string
 		front      func(context.Context) error

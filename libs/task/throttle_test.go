@@ -21,18 +21,18 @@ func TestRestIsProportionalToWork(t *testing.T) {
 		} {
 			started := time.Now()
 			time.Sleep(elapsed)
-			at := time.Now()
+			restStarted := time.Now()
 			task.Throttle(t.Context(), started)
-			if got := time.Since(at); got != want {
+			if got := time.Since(restStarted); got != want {
 				t.Errorf("rest after %v = %v, want %v", elapsed, got, want)
 			}
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		at := time.Now()
-		task.Throttle(ctx, at.Add(-time.Second))
-		if time.Since(at) > 0 {
-			t.Errorf("Throttle() with a canceled context took %v, want 0", time.Since(at))
+		restStarted := time.Now()
+		task.Throttle(ctx, restStarted.Add(-time.Second))
+		if time.Since(restStarted) > 0 {
+			t.Errorf("Throttle() with a canceled context took %v, want 0", time.Since(restStarted))
 		}
 	})
 }

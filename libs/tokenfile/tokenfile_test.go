@@ -12,8 +12,9 @@ import (
 	"binnacle/libs/tokenfile"
 )
 
-// TestParseUsersErrorsAndWarnings checks the users of a token file, and its errors and warnings.
-func TestParseUsersErrorsAndWarnings(t *testing.T) {
+// TestParseReturnsUsersErrorsAndWarnings checks the users of a token file, and its errors and
+// warnings.
+func TestParseReturnsUsersErrorsAndWarnings(t *testing.T) {
 	for name, test := range map[string]struct {
 		text     string
 		token    string
@@ -38,21 +39,21 @@ func TestParseUsersErrorsAndWarnings(t *testing.T) {
 			want:  &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev"}},
 		},
 		"an empty list of groups": {text: "tok,alice,u1,", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
-		"not this token":          {text: "tok,alice,u1", token: "to"},
+		"prefix of a token":       {text: "tok,alice,u1", token: "to"},
 		"an empty file":           {text: "", token: ""},
 		"empty token":             {text: ",alice,u1\ntok,bob,u2\n", token: "", warnings: 1},
-		"the last line counts": {
+		"token given twice, last line wins": {
 			text:     "tok,alice,u1\ntok,bob,u2\n",
 			token:    "tok",
 			want:     &authenticator.User{Name: "bob", UID: "u2"},
 			warnings: 1,
 		},
-		"empty lines":      {text: "\n\ntok,alice,u1\n\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
-		"two columns":      {text: "tok,alice,u1\nsecret,bob\n", err: "line 2: must have at least 3 columns"},
-		"one column":       {text: "secret\n", err: "line 1: must have at least 3 columns"},
-		"a broken quote":   {text: "tok,alice,u1\nsecret,\"bo\"b,u2\n", err: "line 2:"},
-		"an endless quote": {text: "secret,\"bob,u2\n", err: "line 1"},
-		"a token without end": {
+		"empty lines":          {text: "\n\ntok,alice,u1\n\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"two columns":          {text: "tok,alice,u1\nsecret,bob\n", err: "line 2: must have at least 3 columns"},
+		"one column":           {text: "secret\n", err: "line 1: must have at least 3 columns"},
+		"quote within a field": {text: "tok,alice,u1\nsecret,\"bo\"b,u2\n", err: "line 2:"},
+		"unclosed quote":       {text: "secret,\"bob,u2\n", err: "line 1"},
+		"token over the limit": {
 			text: strings.Repeat("x", authenticator.MaxTokenBytes+1) + ",bob,u2",
 			err:  "line 1: token is too long",
 		},

@@ -22,54 +22,54 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"
+const configHeader = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"
 
-// TestConfigurations checks the errors for invalid configuration files.
-func TestConfigurations(t *testing.T) {
+// TestInvalidConfigurationsAreRejected checks the errors for invalid configuration files.
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	for _, test := range []struct{ name, content, want string }{
-		{name: "all of it", content: head + "endpoint: localhost:4317\nsamplingRatePerMillion: 100\n"},
-		{name: "nothing said", content: head},
-		{name: "the older version", content: strings.Replace(head, "v1beta1", "v1alpha1", 1)},
-		{name: "a socket", content: head + "endpoint: unix:///run/otel.sock\n"},
+		{name: "all fields", content: configHeader + "endpoint: localhost:4317\nsamplingRatePerMillion: 100\n"},
+		{name: "no fields", content: configHeader},
+		{name: "v1alpha1", content: strings.Replace(configHeader, "v1beta1", "v1alpha1", 1)},
+		{name: "socket", content: configHeader + "endpoint: unix:///run/otel.sock\n"},
 		{
 			name:    "another version",
-			content: strings.Replace(head, "v1beta1", "v2", 1),
+			content: strings.Replace(configHeader, "v1beta1", "v2", 1),
 			want:    `no kind "TracingConfiguration" is registered for version "apiserver.config.k8s.io/v2"`,
 		},
 		{
 			name:    "another kind",
-			content: strings.Replace(head, "Tracing", "Audit", 1),
+			content: strings.Replace(configHeader, "Tracing", "Audit", 1),
 			want:    `no kind "AuditConfiguration" is registered`,
 		},
 		{name: "no kind", content: "endpoint: a:1\n", want: "Object 'Kind' is missing"},
-		{name: "an unknown field", content: head + "rate: 1\n", want: `strict decoding error: unknown field "rate"`},
-		{name: "a field twice", content: head + "endpoint: a:1\nendpoint: b:1\n", want: `key "endpoint" already set in map`},
+		{name: "an unknown field", content: configHeader + "rate: 1\n", want: `strict decoding error: unknown field "rate"`},
+		{name: "a field twice", content: configHeader + "endpoint: a:1\nendpoint: b:1\n", want: `key "endpoint" already set in map`},
 		{
 			name:    "a wrong type",
-			content: head + "samplingRatePerMillion: many\n",
+			content: configHeader + "samplingRatePerMillion: many\n",
 			want:    "unable to decode tracing configuration data",
 		},
-		{name: "no YAML", content: "{", want: "unable to decode tracing configuration data"},
+		{name: "not YAML", content: "{", want: "unable to decode tracing configuration data"},
 		{
 			name:    "a negative rate",
-			content: head + "samplingRatePerMillion: -1\n",
+			content: configHeader + "samplingRatePerMillion: -1\n",
 			want:    "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
 		},
 		{
-			name:    "too high a rate",
-			content: head + "samplingRatePerMillion: 1000001\n",
+			name:    "rate over one million",
+			content: configHeader + "samplingRatePerMillion: 1000001\n",
 			want:    "sampling rate per million must be less than or equal to one million",
 		},
 		{
 			name:    "another scheme",
-			content: head + "endpoint: http://localhost:4317\n",
+			content: configHeader + "endpoint: http://localhost:4317\n",
 			want:    `endpoint: Invalid value: "http://localhost:4317": unsupported scheme: http.`,
 		},
-		{name: "no address", content: head + "endpoint: dn%2s://localhost:4317\n", want: "endpoint: Invalid value"},
+		{name: "invalid address", content: configHeader + "endpoint: dn%2s://localhost:4317\n", want: "endpoint: Invalid value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := tracing.Options{ConfigFile: tracingtest.File(t, test.content)}
-			got, err := o.Read()
+			options := tracing.Options{ConfigFile: tracingtest.File(t, test.content)}
+			got, err := options.Read()
 			switch {
 			case test.want == "" && (err != nil || got == nil):
 				t.Errorf("Read() = %v, %v, want a configuration", got, err)
@@ -80,10 +80,10 @@ func TestConfigurations(t *testing.T) {
 	}
 	if _, err := (&tracing.Options{ConfigFile: "/none"}).Read(); err == nil || !strings.Contains(err.Error(),
 		`unable to read tracing configuration from "/none"`) {
-		t.Errorf("missing file: %v", err)
+		t.Errorf("missing file: got error %v, want one that names /none", err)
 	}
-	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
-		t.Errorf("no file: got %v, %v, want no configuration", c, err)
+	if config, err := (&tracing.Options{}).Read(); config != nil || err != nil {
+		t.Errorf("no file: got %v, %v, want no configuration", config, err)
 	}
 }
 
@@ -117,33 +117,33 @@ const (
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-// TestSamplingDecision checks that only the rate applies to untrusted callers, and the caller's
-// trace to others.
-func TestSamplingDecision(t *testing.T) {
-	all, none := "samplingRatePerMillion: 1000000\n", ""
+// TestUntrustedCallersDoNotDecideSampling checks that only the rate applies to untrusted callers,
+// and the caller's trace to others.
+func TestUntrustedCallersDoNotDecideSampling(t *testing.T) {
+	fullRate, noRate := "samplingRatePerMillion: 1000000\n", ""
 	for _, test := range []struct {
 		name, rate, parent string
-		public             bool
-		spans              int
-		goesOn, linked     bool
+		untrusted          bool
+		sampledSpans       int
+		continued, linked  bool
 	}{
-		{name: "no parent, all", rate: all, spans: 1},
-		{name: "no parent, none", rate: none},
-		{name: "sampled parent, none", rate: none, parent: sampled, spans: 1, goesOn: true},
-		{name: "sampled parent, none, public", rate: none, parent: sampled, public: true},
-		{name: "sampled parent, all, public", rate: all, parent: sampled, public: true, spans: 1, linked: true},
-		{name: "unsampled parent, all", rate: all, parent: unsampled},
-		{name: "unsampled parent, all, public", rate: all, parent: unsampled, public: true, spans: 1, linked: true},
-		{name: "damaged parent, all", rate: all, parent: "00-zz-zz-01", spans: 1},
+		{name: "no parent, full rate", rate: fullRate, sampledSpans: 1},
+		{name: "no parent, rate zero", rate: noRate},
+		{name: "sampled parent, rate zero", rate: noRate, parent: sampled, sampledSpans: 1, continued: true},
+		{name: "sampled parent, rate zero, untrusted", rate: noRate, parent: sampled, untrusted: true},
+		{name: "sampled parent, full rate, untrusted", rate: fullRate, parent: sampled, untrusted: true, sampledSpans: 1, linked: true},
+		{name: "unsampled parent, full rate", rate: fullRate, parent: unsampled},
+		{name: "unsampled parent, full rate, untrusted", rate: fullRate, parent: unsampled, untrusted: true, sampledSpans: 1, linked: true},
+		{name: "invalid parent, full rate", rate: fullRate, parent: "00-zz-zz-01", sampledSpans: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			collector := tracingtest.Start(t)
-			p, _ := provider(t, head+test.rate+"endpoint: "+collector.Endpoint+"\n", nil)
+			tracer, _ := provider(t, configHeader+test.rate+"endpoint: "+collector.Endpoint+"\n", nil)
 			var sent string
-			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				out, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
-				response, err := p.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
-					sent = r.Header.Get("Traceparent")
+			next := http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+				out, _ := http.NewRequestWithContext(request.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
+				response, err := tracer.Transport(roundTripper(func(request *http.Request) (*http.Response, error) {
+					sent = request.Header.Get("Traceparent")
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				})).RoundTrip(out)
 				if err != nil {
@@ -156,24 +156,24 @@ func TestSamplingDecision(t *testing.T) {
 						out.Header.Get("Traceparent"))
 				}
 			})
-			r := httptest.NewRequest(http.MethodGet, "/x", nil)
+			request := httptest.NewRequest(http.MethodGet, "/x", nil)
 			if test.parent != "" {
-				r.Header.Set("Traceparent", test.parent)
+				request.Header.Set("Traceparent", test.parent)
 			}
-			p.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !test.public }},
-				next).ServeHTTP(httptest.NewRecorder(), r)
-			p.Close()
+			tracer.Handler(tracing.Incoming{Follow: func(*http.Request) bool { return !test.untrusted }},
+				next).ServeHTTP(httptest.NewRecorder(), request)
+			tracer.Close()
 			spans := collector.Spans()
-			if len(spans) != 2*test.spans {
-				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*test.spans)
+			if len(spans) != 2*test.sampledSpans {
+				t.Fatalf("%d spans: %+v, want %v", len(spans), spans, 2*test.sampledSpans)
 			}
-			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (test.spans > 0) {
-				t.Errorf("got propagated traceparent %q, want it sampled: %t", sent, test.spans > 0)
+			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (test.sampledSpans > 0) {
+				t.Errorf("got propagated traceparent %q, want it sampled: %t", sent, test.sampledSpans > 0)
 			}
 			for _, span := range spans {
 				const trace = "0af7651916cd43dd8448eb211c80319c"
-				if (span.Trace == trace) != test.goesOn {
-					t.Errorf("span %s: got trace %s, want that of the client, %s: %t", span.Name, span.Trace, trace, test.goesOn)
+				if (span.Trace == trace) != test.continued {
+					t.Errorf("span %s: got trace %s, want that of the client, %s: %t", span.Name, span.Trace, trace, test.continued)
 				}
 				if span.Name == "GET" && (len(span.Links) == 1 && span.Links[0] == trace) != test.linked {
 					t.Errorf("got links %v, want one to trace %s: %t", span.Links, trace, test.linked)
@@ -193,17 +193,17 @@ func TestSamplingDecision(t *testing.T) {
 // memory.
 func TestSpanTextsAreLimited(t *testing.T) {
 	collector := tracingtest.Start(t)
-	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n", nil)
+	tracer, _ := provider(t, configHeader+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n", nil)
 	long := strings.Repeat("x", 1<<20)
-	h := p.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }},
+	handler := tracer.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }},
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r := httptest.NewRequest(http.MethodGet, "/"+long, nil)
 	r.Header.Set("User-Agent", long)
-	h.ServeHTTP(httptest.NewRecorder(), r)
-	p.Close()
-	for _, s := range collector.Spans() {
-		size := len(s.Name)
-		for _, v := range s.Attributes {
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	tracer.Close()
+	for _, span := range collector.Spans() {
+		size := len(span.Name)
+		for _, v := range span.Attributes {
 			size += len(v)
 		}
 		if size > 16<<10 {
@@ -235,19 +235,19 @@ func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				defer time.Sleep(time.Minute) // the hanging connection closes
-				p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: collector:4317\n", dial)
-				h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				tracer, metrics := provider(t, configHeader+"samplingRatePerMillion: 1000000\nendpoint: collector:4317\n", dial)
+				handler := tracer.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 				const many = 10_000 // more than the queue holds
 				for range many {
-					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
+					handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
 				}
-				p.Close()
-				got, err := metrics.Gather()
+				tracer.Close()
+				families, err := metrics.Gather()
 				if err != nil {
 					t.Fatal(err)
 				}
 				counts := map[string]float64{}
-				for _, m := range got[0].GetMetric() {
+				for _, m := range families[0].GetMetric() {
 					counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 				}
 				if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
@@ -273,9 +273,9 @@ func TestNilProviderCostsNothing(t *testing.T) {
 	}
 	provider.Close()
 	ctx := t.Context()
-	n := 1.0
+	allocations := 1.0
 	for range 20 { // leftovers of earlier tests may allocate
-		n = min(n, testing.AllocsPerRun(10, func() {
+		allocations = min(allocations, testing.AllocsPerRun(10, func() {
 			inner, span := tracing.Start(ctx, "x", nil)
 			if inner != ctx {
 				t.Error("Start() without a provider returned another context, want the given one")
@@ -284,7 +284,7 @@ func TestNilProviderCostsNothing(t *testing.T) {
 			span.End()
 		}))
 	}
-	if n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+	if allocations != 0 {
+		t.Errorf("%v allocations, want 0", allocations)
 	}
 }

@@ -30,20 +30,20 @@ type replica struct {
 
 func startCandidate(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
 	t.Helper()
-	r := &replica{done: make(chan error, 1)}
-	r.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"),
+	started := &replica{done: make(chan error, 1)}
+	started.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"),
 		name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(t.Context())
-	r.stop = cancel
+	started.stop = cancel
 	go func() {
-		r.done <- r.Run(ctx, func(ctx context.Context) error {
-			r.terms.Add(1)
-			r.working.Store(true)
-			defer r.working.Store(false)
+		started.done <- started.Run(ctx, func(ctx context.Context) error {
+			started.terms.Add(1)
+			started.working.Store(true)
+			defer started.working.Store(false)
 			return work(ctx)
 		})
 	}()
-	return r
+	return started
 }
 
 func runUntilCanceled(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -56,29 +56,29 @@ func advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
 func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		a := startCandidate(t, client, "a", runUntilCanceled)
+		leader := startCandidate(t, client, "a", runUntilCanceled)
 		advance(time.Second)
-		b := startCandidate(t, client, "b", runUntilCanceled)
+		follower := startCandidate(t, client, "b", runUntilCanceled)
 		advance(time.Minute)
-		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
+		if !leader.working.Load() || follower.working.Load() || follower.terms.Load() != 0 {
 			t.Fatalf("got a leading: %t, b leading: %t after %d terms, want a only, and no term of b",
-				a.working.Load(), b.working.Load(), b.terms.Load())
+				leader.working.Load(), follower.working.Load(), follower.terms.Load())
 		}
-		for _, r := range []*replica{a, b} {
+		for _, r := range []*replica{leader, follower} {
 			if err := errors.Join(r.Ready(nil), r.HealthCheck(nil)); err != nil {
 				t.Error(err)
 			}
 		}
-		a.stop()
-		if err := <-a.done; err != nil {
+		leader.stop()
+		if err := <-leader.done; err != nil {
 			t.Errorf("Run() = %v", err)
 		}
 		advance(5 * time.Second) // far less than the lease duration, because the lease was released
-		if !b.working.Load() {
+		if !follower.working.Load() {
 			t.Error("b after a has released the lease: got idle, want leading")
 		}
-		b.stop()
-		<-b.done
+		follower.stop()
+		<-follower.done
 	})
 }
 
@@ -115,17 +115,17 @@ func TestLostLeaseStopsWork(t *testing.T) {
 func TestFailedWorkEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, wrong := fake.NewClientset(), errors.New("wrong")
-		a := startCandidate(t, client, "a", func(context.Context) error { return wrong })
-		if err := <-a.done; !errors.Is(err, wrong) {
+		failed := startCandidate(t, client, "a", func(context.Context) error { return wrong })
+		if err := <-failed.done; !errors.Is(err, wrong) {
 			t.Errorf("Run() = %v, want error %v", err, wrong)
 		}
-		replica := startCandidate(t, client, "b", runUntilCanceled)
+		successor := startCandidate(t, client, "b", runUntilCanceled)
 		advance(5 * time.Second)
-		if !replica.working.Load() {
+		if !successor.working.Load() {
 			t.Error("b after a has failed: got idle, want leading with the released lease")
 		}
-		replica.stop()
-		<-replica.done
+		successor.stop()
+		<-successor.done
 	})
 }
 
@@ -148,19 +148,19 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 	})
 }
 
-// TestRunWithoutElection checks that work runs at once if leader election is disabled.
-func TestRunWithoutElection(t *testing.T) {
-	o := election.NewOptions("test")
-	o.Enabled = false
-	e := election.NewWithClient(o, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+// TestRunWorksAtOnceWithoutElection checks that work runs at once if leader election is disabled.
+func TestRunWorksAtOnceWithoutElection(t *testing.T) {
+	options := election.NewOptions("test")
+	options.Enabled = false
+	disabled := election.NewWithClient(options, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	wrong := errors.New("wrong")
-	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || e.Ready(nil) != nil {
-		t.Errorf("Run() = %v, Ready() = %v, want error %v, and ready", err, e.Ready(nil), wrong)
+	if err := disabled.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || disabled.Ready(nil) != nil {
+		t.Errorf("Run() = %v, Ready() = %v, want error %v, and ready", err, disabled.Ready(nil), wrong)
 	}
 }
 
-// TestValidate checks the errors for invalid flags.
-func TestValidate(t *testing.T) {
+// TestValidateRejectsInvalidFlags checks the errors for invalid flags.
+func TestValidateRejectsInvalidFlags(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*election.Options)

@@ -18,14 +18,14 @@ func gather(t *testing.T, r *prometheus.Registry) map[string]*dto.Metric {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]*dto.Metric{}
-	for _, f := range families {
-		if len(f.Metric) != 1 || f.Metric[0].GetLabel()[0].GetName() != "name" || f.Metric[0].GetLabel()[0].GetValue() != "q" {
-			t.Errorf("%s: %v, want one with the label name=q", f.GetName(), f.Metric)
+	metrics := map[string]*dto.Metric{}
+	for _, family := range families {
+		if len(family.Metric) != 1 || family.Metric[0].GetLabel()[0].GetName() != "name" || family.Metric[0].GetLabel()[0].GetValue() != "q" {
+			t.Errorf("%s: %v, want one with the label name=q", family.GetName(), family.Metric)
 		}
-		out[strings.TrimPrefix(f.GetName(), "workqueue_")] = f.Metric[0]
+		metrics[strings.TrimPrefix(family.GetName(), "workqueue_")] = family.Metric[0]
 	}
-	return out
+	return metrics
 }
 
 func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string] {
@@ -34,38 +34,38 @@ func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: p})
 }
 
-// TestQueueMetrics checks the metrics of a work queue.
-func TestQueueMetrics(t *testing.T) {
+// TestQueueMetricsFollowTheQueue checks the metrics of a work queue.
+func TestQueueMetricsFollowTheQueue(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	provider := queuemetrics.New(registry)
-	q := queue(provider)
-	q.Add("a")
-	q.Add("b")
-	if m := gather(t, registry); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
-		t.Errorf("after two additions: got %v, want depth 2 and adds_total 2", m)
+	workQueue := queue(provider)
+	workQueue.Add("a")
+	workQueue.Add("b")
+	if metrics := gather(t, registry); metrics["depth"].GetGauge().GetValue() != 2 || metrics["adds_total"].GetCounter().GetValue() != 2 {
+		t.Errorf("after two additions: got %v, want depth 2 and adds_total 2", metrics)
 	}
-	item, _ := q.Get()
-	q.AddRateLimited("c")
-	q.Done(item)
-	m := gather(t, registry)
+	item, _ := workQueue.Get()
+	workQueue.AddRateLimited("c")
+	workQueue.Done(item)
+	metrics := gather(t, registry)
 	for _, name := range []string{"queue_duration_seconds", "work_duration_seconds"} {
-		if n := m[name].GetHistogram().GetSampleCount(); n != 1 {
+		if n := metrics[name].GetHistogram().GetSampleCount(); n != 1 {
 			t.Errorf("%s: %d samples, want 1", name, n)
 		}
 	}
-	if m["retries_total"].GetCounter().GetValue() != 1 {
-		t.Errorf("after a retry: got retries_total %v, want 1", m["retries_total"])
+	if metrics["retries_total"].GetCounter().GetValue() != 1 {
+		t.Errorf("after a retry: got retries_total %v, want 1", metrics["retries_total"])
 	}
 	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
-		if m[name] == nil {
+		if metrics[name] == nil {
 			t.Errorf("missing metric %s, want m[name] set", name)
 		}
 	}
-	q.ShutDown()
+	workQueue.ShutDown()
 
-	again := queue(provider)
-	defer again.ShutDown()
-	if m := gather(t, registry); m["depth"].GetGauge().GetValue() != 0 {
-		t.Errorf("new queue: got depth %v, want 0", m["depth"])
+	newQueue := queue(provider)
+	defer newQueue.ShutDown()
+	if metrics := gather(t, registry); metrics["depth"].GetGauge().GetValue() != 0 {
+		t.Errorf("new queue: got depth %v, want 0", metrics["depth"])
 	}
 }

@@ -45,13 +45,13 @@ func Start(t testing.TB) *Collector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Collector{Endpoint: listener.Addr().String(), spansArrived: make(chan struct{})}
-	s := grpc.NewServer()
-	collector.RegisterTraceServiceServer(s, c)
+	started := &Collector{Endpoint: listener.Addr().String(), spansArrived: make(chan struct{})}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, started)
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(listener) }()
-	t.Cleanup(func() { s.Stop(); <-done })
-	return c
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return started
 }
 
 // Hang makes the collector accept calls without responding.
@@ -73,24 +73,24 @@ func (c *Collector) Export(ctx context.Context,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, rs := range request.GetResourceSpans() {
-		resourceAttributes := attributeValues(rs.GetResource().GetAttributes())
-		for _, ss := range rs.GetScopeSpans() {
-			for _, s := range ss.GetSpans() {
+	for _, resourceSpans := range request.GetResourceSpans() {
+		resourceAttributes := attributeValues(resourceSpans.GetResource().GetAttributes())
+		for _, scopeSpans := range resourceSpans.GetScopeSpans() {
+			for _, received := range scopeSpans.GetSpans() {
 				span := Span{
-					Trace:      hex.EncodeToString(s.GetTraceId()),
-					ID:         hex.EncodeToString(s.GetSpanId()),
-					Parent:     hex.EncodeToString(s.GetParentSpanId()),
+					Trace:      hex.EncodeToString(received.GetTraceId()),
+					ID:         hex.EncodeToString(received.GetSpanId()),
+					Parent:     hex.EncodeToString(received.GetParentSpanId()),
 					Service:    resourceAttributes["service.name"],
 					Instance:   resourceAttributes["service.instance.id"],
-					Name:       s.GetName(),
-					Attributes: attributeValues(s.GetAttributes()),
+					Name:       received.GetName(),
+					Attributes: attributeValues(received.GetAttributes()),
 				}
-				for _, l := range s.GetLinks() {
-					span.Links = append(span.Links, hex.EncodeToString(l.GetTraceId()))
+				for _, link := range received.GetLinks() {
+					span.Links = append(span.Links, hex.EncodeToString(link.GetTraceId()))
 				}
-				for _, e := range s.GetEvents() {
-					span.Events = append(span.Events, e.GetName())
+				for _, event := range received.GetEvents() {
+					span.Events = append(span.Events, event.GetName())
 				}
 				c.spans = append(c.spans, span)
 			}
@@ -130,13 +130,13 @@ func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 	defer timeout.Stop()
 	for {
 		c.mu.Lock()
-		spans, more := append([]Span(nil), c.spans...), c.spansArrived
+		spans, arrived := append([]Span(nil), c.spans...), c.spansArrived
 		c.mu.Unlock()
 		if enough(spans) {
 			return spans
 		}
 		select {
-		case <-more:
+		case <-arrived:
 		case <-timeout.C:
 			t.Fatalf("timed out; received spans: %+v", spans)
 		}
