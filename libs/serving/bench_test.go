@@ -23,7 +23,7 @@ func BenchmarkResponses(b *testing.B) {
 				})
 			})
 			b.SetBytes(int64(size))
-			start := cpu(b)
+			start := cpuTime(b)
 			for b.Loop() {
 				resp, err := testServer.client.Get(testServer.url + "/x")
 				if err != nil {
@@ -34,16 +34,16 @@ func BenchmarkResponses(b *testing.B) {
 				}
 				resp.Body.Close()
 			}
-			b.ReportMetric(float64(cpu(b)-start)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }
 
 // cpu returns the CPU time of the process, in nanoseconds.
-func cpu(b *testing.B) int64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+func cpuTime(b *testing.B) int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		b.Fatal(err)
 	}
-	return u.Utime.Nano() + u.Stime.Nano()
+	return usage.Utime.Nano() + usage.Stime.Nano()
 }

@@ -21,8 +21,9 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// TestSelfSignedCertificateNames checks the host names and addresses in a self-signed certificate.
-func TestSelfSignedCertificateNames(t *testing.T) {
+// TestSelfSignedCertificateHasHostNamesAndAddresses checks the host names and addresses in a
+// self-signed certificate.
+func TestSelfSignedCertificateHasHostNamesAndAddresses(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +34,8 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			global = n.IP.String()
+		if ipNet, ok := a.(*net.IPNet); ok && ipNet.IP.IsGlobalUnicast() {
+			global = ipNet.IP.String()
 		}
 	}
 	for name, test := range map[string]struct {
@@ -57,23 +58,23 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		p, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+		pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf := p.Certificate().Leaf
-		has := func(n string) bool {
-			return slices.Contains(leaf.DNSNames, n) || slices.ContainsFunc(leaf.IPAddresses,
-				func(ip net.IP) bool { return ip.String() == n })
+		leaf := pair.Certificate().Leaf
+		has := func(name string) bool {
+			return slices.Contains(leaf.DNSNames, name) || slices.ContainsFunc(leaf.IPAddresses,
+				func(ip net.IP) bool { return ip.String() == name })
 		}
-		for _, n := range test.want {
-			if n != "" && !has(n) {
-				t.Errorf("%s: got names %v, %v, want %s among them", name, leaf.DNSNames, leaf.IPAddresses, n)
+		for _, wantName := range test.want {
+			if wantName != "" && !has(wantName) {
+				t.Errorf("%s: got names %v, %v, want %s among them", name, leaf.DNSNames, leaf.IPAddresses, wantName)
 			}
 		}
-		for _, n := range test.none {
-			if n != "" && has(n) {
-				t.Errorf("%s: got name %s, want it absent", name, n)
+		for _, wantName := range test.none {
+			if wantName != "" && has(wantName) {
+				t.Errorf("%s: got name %s, want it absent", name, wantName)
 			}
 		}
 	}
@@ -126,7 +127,7 @@ func TestNewServerFailsWithoutFiles(t *testing.T) {
 			Health:  health.New(health.Config{Logger: discardLogger()}),
 		})
 		if !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(name, "--") && !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("missing %s: got error %v, want %v", name, err, os.ErrNotExist)
 		}
 		if err == nil {
 			server.Close()
@@ -155,14 +156,15 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		cancel()
 		if err := server.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled ||
 			err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
-			t.Errorf("disabled %t: %v", disabled, err)
+			t.Errorf("HTTP/2 disabled: %t: got error %v, want an error about --tls-cipher-suites: %t", disabled, err, !disabled)
 		}
 		server.Close()
 	}
 }
 
-// TestCertificateMetricsByUse checks that each certificate is reported with its use and file.
-func TestCertificateMetricsByUse(t *testing.T) {
+// TestEachCertificateHasMetricWithItsUse checks that each certificate is reported with its use and
+// file.
+func TestEachCertificateHasMetricWithItsUse(t *testing.T) {
 	o := testOptions(t)
 	dir := t.TempDir()
 	file := func(name string) string {
@@ -173,28 +175,28 @@ func TestCertificateMetricsByUse(t *testing.T) {
 		return path
 	}
 	o.ClientCAFile = file("clients.crt")
-	front, err := tlsfiles.LoadBundle(file("front.crt"))
+	frontCA, err := tlsfiles.LoadBundle(file("front.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.ExtraClientCAs = []*tlsfiles.Bundle{front}
+	o.ExtraClientCAs = []*tlsfiles.Bundle{frontCA}
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "name", DNS: []string{"a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.SNI = []tlsfiles.NamedPair{{CertFile: cert, KeyFile: key}}
-	r := startServer(t, o, nil, helloHandler)
-	families, err := r.counts.Gather()
+	server := startServer(t, o, nil, helloHandler)
+	families, err := server.metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, f := range families {
-		if f.GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
+	for _, family := range families {
+		if family.GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
 			continue
 		}
-		for _, m := range f.GetMetric() {
-			got = append(got, m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue())
+		for _, metric := range family.GetMetric() {
+			got = append(got, metric.GetLabel()[1].GetValue()+" "+metric.GetLabel()[0].GetValue())
 		}
 	}
 	slices.Sort(got)
@@ -205,9 +207,9 @@ func TestCertificateMetricsByUse(t *testing.T) {
 	}
 }
 
-// TestCertificateForAddress checks the certificate for clients that connect to an address and send
-// no name.
-func TestCertificateForAddress(t *testing.T) {
+// TestClientWithoutServerNameGetsCertificateForAddress checks the certificate for clients that
+// connect to an address and send no name.
+func TestClientWithoutServerNameGetsCertificateForAddress(t *testing.T) {
 	o := testOptions(t)
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
 		Dir:  t.TempDir(),
@@ -235,10 +237,10 @@ func TestCertificateForAddress(t *testing.T) {
 // TestClientCertificateIsRequestedForKnownIssuers checks that client certificates are requested
 // only if an issuer is configured.
 func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
-	asked := func(o *serving.Options) (bool, *testServer) {
-		r := startServer(t, o, nil, helloHandler)
+	asked := func(options *serving.Options) (bool, *testServer) {
+		server := startServer(t, options, nil, helloHandler)
 		asked := false
-		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+		conn, err := tls.Dial("tcp", server.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				asked = true
 				return &tls.Certificate{}, nil
@@ -247,12 +249,12 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close()
-		return asked, r
+		return asked, server
 	}
-	a, r := asked(testOptions(t))
-	if _, ok := r.VerifyOptions(); a || ok || r.ClientCAs() != nil || r.ClientCABundle() != nil {
+	wasRequested, server := asked(testOptions(t))
+	if _, ok := server.VerifyOptions(); wasRequested || ok || server.ClientCAs() != nil || server.ClientCABundle() != nil {
 		t.Errorf("without a client CA: certificate requested: %t, verified: %t, CAs %v, bundle %v; want none",
-			a, ok, r.ClientCAs(), r.ClientCABundle())
+			wasRequested, ok, server.ClientCAs(), server.ClientCABundle())
 	}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, newCA(t).pem, 0o600); err != nil {
@@ -262,20 +264,21 @@ func TestClientCertificateIsRequestedForKnownIssuers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := testOptions(t)
-	o.ExtraClientCAs = []*tlsfiles.Bundle{bundle}
-	a, r = asked(o)
-	opts, ok := r.VerifyOptions()
-	if !a || ok || r.ClientCAs() != nil {
-		t.Errorf("extra CA: got certificates requested: %t, verified: %t, want requested only", a, ok)
+	options := testOptions(t)
+	options.ExtraClientCAs = []*tlsfiles.Bundle{bundle}
+	wasRequested, server = asked(options)
+	opts, ok := server.VerifyOptions()
+	if !wasRequested || ok || server.ClientCAs() != nil {
+		t.Errorf("extra CA: got certificates requested: %t, verified: %t, want requested only", wasRequested, ok)
 	}
 	if !slices.Equal(opts.KeyUsages, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
 		t.Errorf("got key usages %v, want client authentication only", opts.KeyUsages)
 	}
 }
 
-// TestMinTLSVersion checks which TLS versions of clients are accepted for each value of the flag.
-func TestMinTLSVersion(t *testing.T) {
+// TestClientsBelowMinTLSVersionAreRejected checks which TLS versions of clients are accepted for
+// each value of the flag.
+func TestClientsBelowMinTLSVersionAreRejected(t *testing.T) {
 	for version, least := range map[string]uint16{
 		"":             tls.VersionTLS12,
 		"VersionTLS12": tls.VersionTLS12,
@@ -301,8 +304,8 @@ func TestMinTLSVersion(t *testing.T) {
 	}
 }
 
-// TestNamedPairs checks the syntax of --tls-sni-cert-key.
-func TestNamedPairs(t *testing.T) {
+// TestNamedPairsAreParsed checks the syntax of --tls-sni-cert-key.
+func TestNamedPairsAreParsed(t *testing.T) {
 	for value, want := range map[string]string{
 		"a.crt,a.key": "a.crt,a.key", "a.crt,a.key:One,*.two": "a.crt,a.key:one,*.two",
 		"a.crt": "", "a.crt,": "", ",a.key": "", "a.crt,a.key,more": "", "a.crt,a.key:": "", "a.crt,a.key:one,": "", ":one": "",

@@ -71,13 +71,13 @@ func (c *ca) client(t *testing.T, name string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestClientCertificates checks that TLS requests client certificates without verifying them, and
-// that a reloaded CA applies to the next connection.
-func TestClientCertificates(t *testing.T) {
+// TestReloadedClientCAAppliesToNewConnections checks that TLS requests client certificates without
+// verifying them, and that a reloaded CA applies to the next connection.
+func TestReloadedClientCAAppliesToNewConnections(t *testing.T) {
 	options := testOptions(t)
-	old, next := newCA(t), newCA(t)
+	oldCA, rotatedCA := newCA(t), newCA(t)
 	options.ClientCAFile = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(options.ClientCAFile, old.pem, 0o600); err != nil {
+	if err := os.WriteFile(options.ClientCAFile, oldCA.pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	testServer := startServer(t, options, nil, func(s *serving.Server) http.Handler {
@@ -94,37 +94,37 @@ func TestClientCertificates(t *testing.T) {
 			io.WriteString(w, req.TLS.PeerCertificates[0].Subject.CommonName)
 		})
 	})
-	as := func(c *ca) string {
+	userWithCertificateOf := func(c *ca) string {
 		testServer.client = newClient(t, options.CertFile, c.client(t, "jane"))
 		_, body := testServer.get(t, "/whoami")
 		return body
 	}
-	if got := as(old); got != "jane" {
+	if got := userWithCertificateOf(oldCA); got != "jane" {
 		t.Errorf("known CA: %q, want \"jane\"", got)
 	}
-	if got := as(next); got != "anonymous" {
+	if got := userWithCertificateOf(rotatedCA); got != "anonymous" {
 		t.Errorf("unknown CA: %q, want \"anonymous\"", got)
 	}
 	testServer.client = newClient(t, options.CertFile, nil)
 	if _, got := testServer.get(t, "/whoami"); got != "anonymous" {
 		t.Errorf("no certificate: %q, want \"anonymous\"", got)
 	}
-	if err := tlsfiles.WriteFile(options.ClientCAFile, next.pem, 0o600); err != nil {
+	if err := tlsfiles.WriteFile(options.ClientCAFile, rotatedCA.pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testServer.ClientCABundle().Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if got := as(next); got != "jane" {
+	if got := userWithCertificateOf(rotatedCA); got != "jane" {
 		t.Errorf("rotated CA: %q, want \"jane\"", got)
 	}
-	if got := as(old); got != "anonymous" {
+	if got := userWithCertificateOf(oldCA); got != "anonymous" {
 		t.Errorf("retired CA: %q, want \"anonymous\"", got)
 	}
 }
 
-// TestCertificateByName checks which certificate a client gets for each server name.
-func TestCertificateByName(t *testing.T) {
+// TestCertificateMatchesServerName checks which certificate a client gets for each server name.
+func TestCertificateMatchesServerName(t *testing.T) {
 	options := testOptions(t)
 	dir := t.TempDir()
 	for _, name := range []string{"exact", "wild", "own"} {

@@ -112,12 +112,12 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 // limitedRegisterer accepts left metrics and then fails.
 type limitedRegisterer struct {
 	prometheus.Registerer
-	left int
+	remaining int
 }
 
 func (f *limitedRegisterer) Register(prometheus.Collector) error {
-	f.left--
-	if f.left < 0 {
+	f.remaining--
+	if f.remaining < 0 {
 		return errors.New("full")
 	}
 	return nil
@@ -127,7 +127,7 @@ func (f *limitedRegisterer) Register(prometheus.Collector) error {
 // registration.
 func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 	const connections = "register the connection metrics: full"
-	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full",
+	for accepted, want := range []string{"register the certificate metrics: full", "register the stall metrics: full",
 		connections, connections, connections, ""} {
 		options := testOptions(t)
 		if err := options.Complete(); err != nil {
@@ -137,10 +137,10 @@ func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
 			Options: options,
 			Logger:  discardLogger(),
 			Health:  health.New(health.Config{Logger: discardLogger()}),
-			Metrics: &limitedRegisterer{left: left},
+			Metrics: &limitedRegisterer{remaining: accepted},
 		})
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
-			t.Errorf("%d: %v, want %q", left, err, want)
+			t.Errorf("%d: %v, want %q", accepted, err, want)
 		}
 		if err == nil {
 			server.Close()

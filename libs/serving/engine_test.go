@@ -14,8 +14,8 @@ import (
 	"binnacle/libs/serving"
 )
 
-// TestRecovery checks the response and the log after a panic of a handler.
-func TestRecovery(t *testing.T) {
+// TestPanicGetsStatusOrClosesConnection checks the response and the log after a panic of a handler.
+func TestPanicGetsStatusOrClosesConnection(t *testing.T) {
 	type handle func(w http.ResponseWriter)
 	tests := []struct {
 		name   string
@@ -32,15 +32,15 @@ func TestRecovery(t *testing.T) {
 		}, status: 0, logged: true},
 		{name: "abort", handle: func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, status: 0, logged: false},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			var logged strings.Builder
 			log := slog.New(slog.NewTextHandler(&logged, nil))
 			engine, err := serving.NewEngine(log)
 			if err != nil {
 				t.Fatal(err)
 			}
-			engine.GET("/x", func(c *gin.Context) { tt.handle(c.Writer) })
+			engine.GET("/x", func(c *gin.Context) { test.handle(c.Writer) })
 			server := httptest.NewServer(engine)
 			server.Config.ErrorLog = nil
 			resp, err := server.Client().Get(server.URL + "/x")
@@ -56,11 +56,11 @@ func TestRecovery(t *testing.T) {
 				}
 			}
 			server.Close() // before the log is read
-			if status != tt.status {
-				t.Errorf("status %d, %v; want %d", status, err, tt.status)
+			if status != test.status {
+				t.Errorf("status %d, %v; want %d", status, err, test.status)
 			}
-			if got := strings.Contains(logged.String(), "engine_test.go"); got != tt.logged {
-				t.Errorf("logged with a stack: %v, want %v\n%s", got, tt.logged, logged.String())
+			if got := strings.Contains(logged.String(), "engine_test.go"); got != test.logged {
+				t.Errorf("logged with a stack: %v, want %v\n%s", got, test.logged, logged.String())
 			}
 		})
 	}

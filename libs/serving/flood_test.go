@@ -15,18 +15,18 @@ import (
 // samples if value is empty.
 func (r *testServer) count(t *testing.T, name, value string) (sum float64) {
 	t.Helper()
-	families, err := r.counts.Gather()
+	families, err := r.metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range families {
-		if f.GetName() != name {
+	for _, family := range families {
+		if family.GetName() != name {
 			continue
 		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if value == "" || l.GetValue() == value {
-					sum += m.GetCounter().GetValue()
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if value == "" || label.GetValue() == value {
+					sum += metric.GetCounter().GetValue()
 				}
 			}
 		}
@@ -67,61 +67,63 @@ func (c *rawHTTP2) readResponses() (streams chan uint32, pings chan [8]byte) {
 }
 
 // TestFrameFloodIsDelayed checks that a client that floods the server with control frames is read
-// more slowly and still get responses, and that other clients are not delayed.
+// more slowly and still gets responses, and that other clients are not delayed.
 func TestFrameFloodIsDelayed(t *testing.T) {
 	ping := [8]byte{1}
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		name, kind string
-		flood      func(c *rawHTTP2, id uint32) error
+		flood      func(flooder *rawHTTP2, id uint32) error
 	}{
-		{name: "resets", kind: "resets", flood: func(c *rawHTTP2, id uint32) error {
-			c.request(id, "GET", true)
-			return c.WriteRSTStream(id, http2.ErrCodeCancel)
+		{name: "resets", kind: "resets", flood: func(flooder *rawHTTP2, id uint32) error {
+			flooder.request(id, "GET", true)
+			return flooder.WriteRSTStream(id, http2.ErrCodeCancel)
 		}},
-		{name: "requests reset by the server", kind: "resets", flood: func(c *rawHTTP2, id uint32) error {
-			c.request(id, "GET", false)
-			return c.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4))
+		{name: "requests reset by the server", kind: "resets", flood: func(flooder *rawHTTP2, id uint32) error {
+			flooder.request(id, "GET", false)
+			return flooder.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4))
 		}},
-		{name: "pings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WritePing(false, [8]byte{}) }},
-		{name: "settings", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteSettings() }},
-		{name: "windows", kind: "control", flood: func(c *rawHTTP2, _ uint32) error { return c.WriteWindowUpdate(0, 1) }},
+		{name: "pings", kind: "control", flood: func(flooder *rawHTTP2, _ uint32) error { return flooder.WritePing(false, [8]byte{}) }},
+		{name: "settings", kind: "control", flood: func(flooder *rawHTTP2, _ uint32) error { return flooder.WriteSettings() }},
+		{name: "windows", kind: "control", flood: func(flooder *rawHTTP2, _ uint32) error { return flooder.WriteWindowUpdate(0, 1) }},
 		{
-			name:  "priorities",
-			kind:  "control",
-			flood: func(c *rawHTTP2, id uint32) error { return c.WritePriority(id, http2.PriorityParam{Weight: 1}) },
+			name: "priorities",
+			kind: "control",
+			flood: func(flooder *rawHTTP2, id uint32) error {
+				return flooder.WritePriority(id, http2.PriorityParam{Weight: 1})
+			},
 		},
 		{
 			name:  "unknown frames",
 			kind:  "control",
-			flood: func(c *rawHTTP2, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) },
+			flood: func(flooder *rawHTTP2, id uint32) error { return flooder.WriteRawFrame(99, 0, 0, nil) },
 		},
-		{name: "empty data", kind: "control", flood: func(c *rawHTTP2, id uint32) error {
+		{name: "empty data", kind: "control", flood: func(flooder *rawHTTP2, id uint32) error {
 			if id == 1 {
-				c.request(id, "POST", false)
+				flooder.request(id, "POST", false)
 			}
-			return c.WriteData(1, false, nil)
+			return flooder.WriteData(1, false, nil)
 		}},
 	} {
-		readBody := func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
+		readBody := func(_ http.ResponseWriter, server *http.Request) {
+			_, _ = io.Copy(io.Discard, server.Body)
 		} // reads as long as the client sends
-		t.Run(tc.name, func(t *testing.T) {
-			testInMemory(t, readBody, func(t *testing.T, r *testServer) {
-				c := dialHTTP2(t, r, 1<<16)
-				_, pings := c.readResponses()
+		t.Run(test.name, func(t *testing.T) {
+			testInMemory(t, readBody, func(t *testing.T, server *testServer) {
+				flooder := dialHTTP2(t, server, 1<<16)
+				_, pings := flooder.readResponses()
 				id := uint32(1)
-				for r.count(t, delayMetric, tc.kind) == 0 {
+				for server.count(t, delayMetric, test.kind) == 0 {
 					for range 50 {
-						if err := tc.flood(c, id); err != nil {
+						if err := test.flood(flooder, id); err != nil {
 							t.Fatal(err)
 						}
 						id += 2
 					}
 				}
-				if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK {
+				if resp, _ := server.get(t, "/x"); resp.StatusCode != http.StatusOK {
 					t.Errorf("another request got %s, want 200", resp.Status)
 				}
-				if err := c.WritePing(false, ping); err != nil {
+				if err := flooder.WritePing(false, ping); err != nil {
 					t.Fatal(err)
 				}
 				for got := range pings {
@@ -134,9 +136,9 @@ func TestFrameFloodIsDelayed(t *testing.T) {
 	}
 }
 
-// TestGoodClientIsNotDelayed checks that usual cancellations and large uploads and downloads are
+// TestUsualTrafficIsNotDelayed checks that usual cancellations and large uploads and downloads are
 // not delayed.
-func TestGoodClientIsNotDelayed(t *testing.T) {
+func TestUsualTrafficIsNotDelayed(t *testing.T) {
 	const response = 4 << 20
 	testServer := startServer(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,23 +150,23 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			}
 		})
 	})
-	for _, tc := range []struct {
-		name string
-		do   func(t *testing.T)
+	for _, test := range []struct {
+		name    string
+		traffic func(t *testing.T)
 	}{
-		{name: "many requests", do: func(t *testing.T) {
+		{name: "many requests", traffic: func(t *testing.T) {
 			for range 3000 {
 				testServer.get(t, "/x")
 			}
 		}},
-		{name: "upload", do: func(t *testing.T) {
+		{name: "upload", traffic: func(t *testing.T) {
 			resp, err := testServer.client.Post(testServer.url+"/x", "text/plain", bytes.NewReader(make([]byte, 64<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
 		}},
-		{name: "cancellations", do: func(t *testing.T) {
+		{name: "cancellations", traffic: func(t *testing.T) {
 			rawHTTP2 := dialHTTP2(t, testServer, 1<<16)
 			streams, _ := rawHTTP2.readResponses()
 			for id := uint32(1); id < 200; id += 2 {
@@ -181,7 +183,7 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			}
 			t.Error("connection closed before the response of stream 1001, want the response")
 		}},
-		{name: "download", do: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
+		{name: "download", traffic: func(t *testing.T) { // with WINDOW_UPDATEs for small parts
 			rawHTTP2 := dialHTTP2(t, testServer, response)
 			if err := rawHTTP2.WriteWindowUpdate(0, response); err != nil {
 				t.Fatal(err)
@@ -202,10 +204,10 @@ func TestGoodClientIsNotDelayed(t *testing.T) {
 			<-pings
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tc.do(t)
-			if n := testServer.count(t, delayMetric, ""); n > 0 {
-				t.Errorf("delayed by %v s, want 0", n)
+		t.Run(test.name, func(t *testing.T) {
+			test.traffic(t)
+			if delay := testServer.count(t, delayMetric, ""); delay > 0 {
+				t.Errorf("delayed by %v s, want 0", delay)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ import (
 	"binnacle/libs/serving/exchange"
 )
 
-// TestGateDrains checks that a closed gate reports the remaining requests of each class, and that
-// it may be closed again.
-func TestGateDrains(t *testing.T) {
+// TestClosedGateReportsRemainingRequests checks that a closed gate reports the remaining requests
+// of each class, and that it may be closed again.
+func TestClosedGateReportsRemainingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := map[string]chan struct{}{"/short": make(chan struct{}), "/long": make(chan struct{})}
 		isLong := func(r *http.Request) bool { return r.URL.Path == "/long" }
@@ -30,35 +30,35 @@ func TestGateDrains(t *testing.T) {
 		}
 		synctest.Wait()
 		gate.requests.Close()
-		left := func(want [2]int) {
+		expectRemaining := func(want [2]int) {
 			t.Helper()
 			gate.requests.Close()
 			if got := [2]int{gate.requests.Wait(drain.Short, time.Second), gate.requests.Wait(drain.Long, time.Second)}; got != want {
 				t.Errorf("requests left = %v, want %v", got, want)
 			}
 		}
-		left([2]int{1, 1})
+		expectRemaining([2]int{1, 1})
 		close(release["/short"])
 		synctest.Wait()
-		left([2]int{0, 1})
-		w := httptest.NewRecorder()
-		gate.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/short", nil))
-		if h := w.Header(); w.Code != http.StatusServiceUnavailable || h.Get("Connection") != "close" ||
+		expectRemaining([2]int{0, 1})
+		recorder := httptest.NewRecorder()
+		gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/short", nil))
+		if h := recorder.Header(); recorder.Code != http.StatusServiceUnavailable || h.Get("Connection") != "close" ||
 			h.Get("Retry-After") != "1" {
-			t.Errorf("new request got %d %v, want 503", w.Code, h)
+			t.Errorf("new request got %d %v, want 503", recorder.Code, h)
 		}
-		left([2]int{0, 1})
+		expectRemaining([2]int{0, 1})
 		close(release["/long"])
 		synctest.Wait()
-		left([2]int{0, 0})
+		expectRemaining([2]int{0, 0})
 	})
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGate(http.NotFoundHandler(), nil, false, newLimits(t), conns.NewHeaderLimits(1))
-		w := httptest.NewRecorder()
-		gate.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		recorder := httptest.NewRecorder()
+		gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
 		gate.requests.Close()
-		if n := gate.requests.Wait(drain.Short, 0) + gate.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
-			t.Errorf("got status %d, %d requests left, want %d, none", w.Code, n, http.StatusNotFound)
+		if n := gate.requests.Wait(drain.Short, 0) + gate.requests.Wait(drain.Long, 0); n > 0 || recorder.Code != http.StatusNotFound {
+			t.Errorf("got status %d, %d requests left, want %d, none", recorder.Code, n, http.StatusNotFound)
 		}
 	})
 }
@@ -84,10 +84,10 @@ func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)
 			Handler:                      newGate(handler, nil, false, newLimits(t), conns.NewHeaderLimits(1)),
 			DisableGeneralOptionsHandler: true,
 		}
-		l := pipetest.Listen(443)
+		listener := pipetest.Listen(443)
 		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(l) }()
-		client, err := l.Dial(t.Context())
+		go func() { ended <- server.Serve(listener) }()
+		client, err := listener.Dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,14 +100,14 @@ func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)
 	})
 }
 
-// TestServerOptions checks that "OPTIONS *" gets the response of net/http, and only when the whole
-// request arrives.
-func TestServerOptions(t *testing.T) {
-	const all, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"
+// TestOptionsOfServerGetsResponseAfterWholeRequest checks that "OPTIONS *" gets the response of
+// net/http, and only when the whole request arrives.
+func TestOptionsOfServerGetsResponseAfterWholeRequest(t *testing.T) {
+	const optionsRequest, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"
 	testGate(t, func(t *testing.T, c net.Conn, reader *bufio.Reader) {
 		go func() {
 			_, _ = io.WriteString(c,
-				all+end+all+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+
+				optionsRequest+end+optionsRequest+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+
 					"OPTIONS / HTTP/1.1\r\nHost: a\r\n"+end+"GET * HTTP/1.1\r\nHost: a\r\n"+end)
 		}()
 		for i, want := range []string{"", "", "0 0", "0 0", "0 0"} {
@@ -121,7 +121,7 @@ func TestServerOptions(t *testing.T) {
 		}
 	})
 	testGate(t, func(t *testing.T, c net.Conn, reader *bufio.Reader) {
-		go func() { _, _ = io.WriteString(c, all+"Content-Length: 100\r\n\r\n") }()
+		go func() { _, _ = io.WriteString(c, optionsRequest+"Content-Length: 100\r\n\r\n") }()
 		start := time.Now()
 		if _, err := io.ReadAll(reader); time.Since(start) > 2*time.Minute {
 			t.Errorf("a client that sends no body is kept for %v: %v, want at most %v", time.Since(start), err, 2*time.Minute)

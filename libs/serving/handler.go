@@ -93,8 +93,8 @@ func serveServerOptions(w http.ResponseWriter, _ *http.Request) {
 
 // isMonitoringPath reports whether a path is a health or metrics endpoint.
 func isMonitoringPath(path string) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
+	segment, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch segment {
 	case "healthz", "livez", "readyz", "metrics":
 		return true
 	}

@@ -14,11 +14,11 @@ const handshakeMetric = "binnacle_tls_handshakes_total"
 // mutedConn is a connection on which nothing arrives until it is closed.
 type mutedConn struct {
 	net.Conn
-	end chan struct{}
+	closed chan struct{}
 }
 
 func (d mutedConn) Read([]byte) (int, error) {
-	<-d.end
+	<-d.closed
 	return 0, net.ErrClosed
 }
 
@@ -33,13 +33,13 @@ func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 			}
 		},
 		"after ServerHello": func(t *testing.T, conn net.Conn) {
-			d := mutedConn{conn, make(chan struct{})}
+			muted := mutedConn{conn, make(chan struct{})}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_ = tls.Client(d, &tls.Config{InsecureSkipVerify: true}).Handshake() // sends the ClientHello only
+				_ = tls.Client(muted, &tls.Config{InsecureSkipVerify: true}).Handshake() // sends the ClientHello only
 			}()
-			t.Cleanup(func() { close(d.end); <-done })
+			t.Cleanup(func() { close(muted.closed); <-done })
 			if _, err := conn.Read(make([]byte, 1)); err != nil { // the ServerHello
 				t.Fatal(err)
 			}
@@ -72,11 +72,11 @@ func TestManyHandshakesSucceed(t *testing.T) {
 	failed := make(chan error, clients)
 	for range clients {
 		go func() {
-			c := &http.Client{Transport: &http.Transport{
+			client := &http.Client{Transport: &http.Transport{
 				TLSClientConfig:   testServer.client.Transport.(*http.Transport).TLSClientConfig.Clone(),
 				DisableKeepAlives: true,
 			}}
-			resp, err := c.Get(testServer.url + "/x")
+			resp, err := client.Get(testServer.url + "/x")
 			if err == nil {
 				resp.Body.Close()
 			}

@@ -130,9 +130,9 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
 		client := slowClient(t, testServer, o, rate)
-		var all sync.WaitGroup
+		var clients sync.WaitGroup
 		for range responses {
-			all.Go(func() {
+			clients.Go(func() {
 				resp, err := client.Get(testServer.url + "/x")
 				if err != nil {
 					t.Error(err)
@@ -144,7 +144,7 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		clients.Wait()
 	})
 }
 
@@ -176,9 +176,9 @@ func TestShutdownWaitsForSlowClients(t *testing.T) {
 func TestShutdownWaitsForWindows(t *testing.T) {
 	for _, implementation := range []string{"own", "standard"} {
 		t.Run(implementation, func(t *testing.T) {
-			o := testOptions(t)
-			o.HTTP2Implementation = implementation
-			testServer, handlerErr := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
+			options := testOptions(t)
+			options.HTTP2Implementation = implementation
+			testServer, handlerErr := startStalling(t, options, false, func(w http.ResponseWriter, _ *http.Request) error {
 				_, err := io.WriteString(w, "hello")
 				return err
 			})
@@ -218,13 +218,13 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 				_, _ = fmt.Fprint(w, r.URL.Path)
 			})
 		})
-		var all sync.WaitGroup
+		var clients sync.WaitGroup
 		for client := range 20 {
-			c := newClient(t, options.CertFile, nil)
-			all.Go(func() {
+			httpClient := newClient(t, options.CertFile, nil)
+			clients.Go(func() {
 				for i := range 100 {
 					path := fmt.Sprintf("/%d/%d", client, i)
-					resp, err := c.Get(testServer.url + path)
+					resp, err := httpClient.Get(testServer.url + path)
 					if err != nil {
 						t.Error(err)
 						continue
@@ -236,6 +236,6 @@ func TestNoAcceptedRequestIsLost(t *testing.T) {
 				}
 			})
 		}
-		all.Wait()
+		clients.Wait()
 	})
 }

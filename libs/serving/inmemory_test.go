@@ -36,9 +36,9 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 			t.Fatal(err)
 		}
 		defer server.Close()
-		l := pipetest.Listen(443)
-		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
-		stop, err := server.ServeOn(l, handler)
+		listener := pipetest.Listen(443)
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.Dial(ctx) }
+		stop, err := server.ServeOn(listener, handler)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T
 			Server:  server,
 			url:     "https://server",
 			client:  &http.Client{Transport: transport},
-			counts:  counts,
+			metrics: counts,
 			connect: dial,
 		})
 	})

@@ -344,14 +344,14 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
 	defer tick.Stop()
-	end := time.Now().Add(atMost)
-	last := int64(-1) // bytes acknowledged at lastGrowth
+	deadline := time.Now().Add(atMost)
+	previous := int64(-1) // bytes acknowledged at lastGrowth
 	lastGrowth := time.Now()
 	for {
 		acknowledged, outstanding := s.conns.Delivered()
 		now := time.Now()
-		if acknowledged != last {
-			last = acknowledged
+		if acknowledged != previous {
+			previous = acknowledged
 			lastGrowth = now
 		}
 		switch {
@@ -359,7 +359,7 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 		// awaited.
 		case outstanding == 0 && (s.active.isEmpty() || !g.requests.IsDrained()):
 			return
-		case now.After(end) || now.Sub(lastGrowth) > exchange.ConnPatience*s.options.StallTimeout:
+		case now.After(deadline) || now.Sub(lastGrowth) > exchange.ConnPatience*s.options.StallTimeout:
 			s.log.Warn("aborting responses that were not delivered", "bytes", outstanding)
 			return
 		}

@@ -37,11 +37,11 @@ func testOptions(t testing.TB) *serving.Options {
 // testServer is a server under test with a client that trusts it.
 type testServer struct {
 	*serving.Server
-	url    string
-	client *http.Client
-	stop   context.CancelFunc
-	counts *prometheus.Registry
-	done   chan error
+	url     string
+	client  *http.Client
+	stop    context.CancelFunc
+	metrics *prometheus.Registry
+	done    chan error
 	// connect opens a connection without TLS.
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -71,23 +71,23 @@ func startServer(t testing.TB, o *serving.Options, long func(*http.Request) bool
 	mux.Handle("/livez", engine)
 	mux.Handle("/", remaining)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &testServer{
+	started := &testServer{
 		Server:  server,
 		url:     "https://" + server.Addr().String(),
 		stop:    cancel,
-		counts:  counts,
+		metrics: counts,
 		done:    make(chan error, 1),
 		connect: (&net.Dialer{}).DialContext,
 	}
-	r.client = newClient(t, o.CertFile, nil)
-	go func() { r.done <- server.Run(ctx, mux, long) }()
+	started.client = newClient(t, o.CertFile, nil)
+	go func() { started.done <- server.Run(ctx, mux, long) }()
 	t.Cleanup(func() {
 		cancel()
-		if err, ok := <-r.done; ok && err != nil {
+		if err, ok := <-started.done; ok && err != nil {
 			t.Errorf("Run() = %v", err)
 		}
 	})
-	return r
+	return started
 }
 
 func newClient(t testing.TB, trust string, cert *tls.Certificate) *http.Client {
@@ -141,8 +141,9 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	}
 }
 
-// TestConnectionContext checks that values of Config.Connection are in the context of each request.
-func TestConnectionContext(t *testing.T) {
+// TestRequestsHaveValuesOfTheirConnection checks that values of Config.Connection are in the
+// context of each request.
+func TestRequestsHaveValuesOfTheirConnection(t *testing.T) {
 	type key struct{}
 	for _, http1 := range []bool{false, true} {
 		o := testOptions(t)
@@ -256,8 +257,8 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Errorf("got end of the watch %q, %v, want end", remaining, err)
 			}
 			if retryAfter {
-				fresh := newClient(t, o.CertFile, nil)
-				resp, err := fresh.Get(testServer.url + "/new")
+				newConnection := newClient(t, o.CertFile, nil)
+				resp, err := newConnection.Get(testServer.url + "/new")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -328,27 +329,28 @@ func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
 	testServer.waitForShutdown(t)
 }
 
-// TestPortSharing checks that a port is shared only if both servers permit it.
-func TestPortSharing(t *testing.T) {
-	o := testOptions(t)
-	o.PermitPortSharing = true
-	first := startServer(t, o, nil, helloHandler)
-	same := testOptions(t)
-	same.SecurePort = first.Addr().(*net.TCPAddr).Port
-	if err := same.Complete(); err != nil {
+// TestPortIsSharedOnlyIfBothServersPermitIt checks that a port is shared only if both servers
+// permit it.
+func TestPortIsSharedOnlyIfBothServersPermitIt(t *testing.T) {
+	sharing := testOptions(t)
+	sharing.PermitPortSharing = true
+	first := startServer(t, sharing, nil, helloHandler)
+	samePort := testOptions(t)
+	samePort.SecurePort = first.Addr().(*net.TCPAddr).Port
+	if err := samePort.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	config := serving.Config{Options: same, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})}
-	if s, err := serving.NewServer(config); err == nil {
-		s.Close()
-		t.Errorf("NewServer() on port %d, which is in use, = nil, want an error", same.SecurePort)
+	config := serving.Config{Options: samePort, Logger: discardLogger(), Health: health.New(health.Config{Logger: discardLogger()})}
+	if server, err := serving.NewServer(config); err == nil {
+		server.Close()
+		t.Errorf("NewServer() on port %d, which is in use, = nil, want an error", samePort.SecurePort)
 	}
-	same.PermitPortSharing = true
-	s, err := serving.NewServer(config)
+	samePort.PermitPortSharing = true
+	server, err := serving.NewServer(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Close()
+	server.Close()
 }
 
 // TestInvalidFlagsAreRejected checks the errors for invalid flags.

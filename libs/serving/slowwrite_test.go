@@ -16,7 +16,7 @@ import (
 // TestSlowWriteSuspendsHandler checks that a write to a client that does not read suspends the
 // handler, and that resume decides whether the write succeeds.
 func TestSlowWriteSuspendsHandler(t *testing.T) {
-	response, over := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
+	response, errOver := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
 	for name, test := range map[string]struct {
 		proto  string
 		pause  bool  // otherwise the response is aborted
@@ -24,8 +24,8 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 	}{
 		"HTTP/1, resumed":          {proto: "http/1.1", pause: true, resume: nil},
 		"HTTP/2, resumed":          {proto: "h2", pause: true, resume: nil},
-		"HTTP/1, resume fails":     {proto: "http/1.1", pause: true, resume: over},
-		"HTTP/2, resume fails":     {proto: "h2", pause: true, resume: over},
+		"HTTP/1, resume fails":     {proto: "http/1.1", pause: true, resume: errOver},
+		"HTTP/2, resume fails":     {proto: "h2", pause: true, resume: errOver},
 		"HTTP/1, suspend rejected": {proto: "http/1.1", pause: false, resume: nil},
 		"HTTP/2, suspend rejected": {proto: "h2", pause: false, resume: nil},
 	} {
@@ -68,10 +68,10 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 }
 
 // getWithoutReading sends a request, and reads the response once read is called.
-func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) {
+func getWithoutReading(t *testing.T, server *testServer, proto string) (read func()) {
 	t.Helper()
 	if proto == "h2" {
-		rawHTTP2 := dialHTTP2(t, r, 0)
+		rawHTTP2 := dialHTTP2(t, server, 0)
 		rawHTTP2.request(1, "GET", true)
 		return func() {
 			for _, id := range []uint32{0, 1} {
@@ -86,7 +86,7 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 			}()
 		}
 	}
-	conn := dial(t, r, proto)
+	conn := dial(t, server, proto)
 	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

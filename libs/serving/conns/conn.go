@@ -151,21 +151,21 @@ var corkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxCorked); r
 
 // writeToKernel releases the permit, because the client may be slow, and writes data in parts. The
 // caller holds mu.
-func (c *Conn) writeToKernel(data []byte) (n int, err error) {
+func (c *Conn) writeToKernel(data []byte) (written int, err error) {
 	if c.sendAcquired {
 		c.sendAcquired = false
 		c.listener.sendLimiter.Release(limit.Claim[string]{})
 	}
-	for n < len(data) && err == nil {
-		c.unacceptedBytes.Store(int64(len(data) - n))
+	for written < len(data) && err == nil {
+		c.unacceptedBytes.Store(int64(len(data) - written))
 		var accepted int
-		accepted, err = c.Conn.Write(data[n:min(len(data), n+partSize)])
+		accepted, err = c.Conn.Write(data[written:min(len(data), written+partSize)])
 		c.acceptedBytes.Add(int64(accepted))
-		n += accepted
+		written += accepted
 	}
 	c.unacceptedBytes.Store(0)
 	c.writeErr = err
-	return n, err
+	return written, err
 }
 
 // Delivered returns the number of bytes that the client has acknowledged, and the number of written

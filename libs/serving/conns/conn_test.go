@@ -99,22 +99,22 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 func TestCorkedBytesAreLimited(t *testing.T) {
 	below := &recordingConn{}
 	conn := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
-	record, all := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
+	record, budget := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
 	conn.Cork()
-	for all < 1<<20 {
+	for budget < 1<<20 {
 		if _, err := conn.Write(record); err != nil {
 			t.Fatal(err)
 		}
-		all += len(record)
+		budget += len(record)
 		if cap(conn.buffered) > maxCorked {
-			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", all, cap(conn.buffered), maxCorked)
+			t.Fatalf("after %d bytes, the buffer has %d, want at most %v", budget, cap(conn.buffered), maxCorked)
 		}
 	}
 	if err := conn.Uncork(); err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
-		t.Errorf("got %d bytes written, want %d in records", len(got), all)
+	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, budget/len(record))) {
+		t.Errorf("got %d bytes written, want %d in records", len(got), budget)
 	}
 	gone := errors.New("gone")
 	conn.Cork()
@@ -197,16 +197,16 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 	listener := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
 	conn := newConn(context.Background(), listener, &recordingConn{})
 	for _, step := range []struct {
-		name string
-		do   func() error
-		free int
+		name   string
+		writes func() error
+		free   int
 	}{
-		{name: "write", do: func() error { _, err := conn.Write(make([]byte, partSize)); return err }, free: 1},
-		{name: "cork", do: func() error { conn.Cork(); return nil }, free: 1},
-		{name: "held write", do: func() error { _, err := conn.Write(make([]byte, 16<<10)); return err }, free: 0},
-		{name: "uncork", do: conn.Uncork, free: 1},
+		{name: "write", writes: func() error { _, err := conn.Write(make([]byte, partSize)); return err }, free: 1},
+		{name: "cork", writes: func() error { conn.Cork(); return nil }, free: 1},
+		{name: "held write", writes: func() error { _, err := conn.Write(make([]byte, 16<<10)); return err }, free: 0},
+		{name: "uncork", writes: conn.Uncork, free: 1},
 	} {
-		if err := step.do(); err != nil || 1-listener.sendLimiter.InUse() != step.free {
+		if err := step.writes(); err != nil || 1-listener.sendLimiter.InUse() != step.free {
 			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-listener.sendLimiter.InUse(), step.free, err)
 		}
 	}

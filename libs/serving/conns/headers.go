@@ -322,8 +322,8 @@ func (c *headerConn) readLargeHeader() error {
 		if len(header) == cap(header) && !c.growBuffer(&header) {
 			return c.rejectTooLarge()
 		}
-		n, err := c.readNext(header[len(header):cap(header)])
-		part := header[len(header) : len(header)+n]
+		size, err := c.readNext(header[len(header):cap(header)])
+		part := header[len(header) : len(header)+size]
 		c.mu.Lock()
 		end, unfinished := c.scanHeader(part)
 		tooMany := c.headerBytes > DefaultMaxBytes+headerSlack || c.lines > MaxHeaderLines
@@ -337,8 +337,8 @@ func (c *headerConn) readLargeHeader() error {
 		}
 		header = header[:len(header)+end]
 		more = unfinished
-		if end < n {
-			c.afterHeader = append(part[end:n:n], c.afterHeader...)
+		if end < size {
+			c.afterHeader = append(part[end:size:size], c.afterHeader...)
 		}
 	}
 	c.completeHeader = header

@@ -30,8 +30,8 @@ type http1Server struct {
 // http1Client is a client of http1Server.
 type http1Client struct {
 	*tls.Conn
-	t *testing.T
-	r *bufio.Reader
+	t      *testing.T
+	reader *bufio.Reader
 }
 
 // testHTTP1 runs test in a synctest bubble with a server that reserves memory for header sections
@@ -40,9 +40,9 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
 		listener.config.NextProtos = []string{"http/1.1"}
 		listener.headers = NewHeaderLimits(1)
-		f := &http1Server{t, listener.headers, l, make(chan struct{})}
+		started := &http1Server{t, listener.headers, l, make(chan struct{})}
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			end, err := f.limits.Reserve(r)
+			end, err := started.limits.Reserve(r)
 			defer end()
 			if err != nil {
 				w.Header().Set("Connection", "close")
@@ -50,7 +50,7 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 				return
 			}
 			if r.URL.Path == "/quiet" {
-				<-f.release
+				<-started.release
 			}
 			n, err := io.Copy(io.Discard, r.Body)
 			if r.TLS == nil || err != nil {
@@ -72,11 +72,11 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(listener) }()
-		test(f)
+		test(started)
 		synctest.Wait()
-		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
+		if started.limits.reserved != 0 || len(started.limits.byAddress) > 0 || started.limits.limiter.InUse() != 0 {
 			t.Errorf("at the end: got %d reserved bytes, by address %v, %d permits in use, want none",
-				f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
+				started.limits.reserved, started.limits.byAddress, started.limits.limiter.InUse())
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -97,7 +97,7 @@ func (c *http1Client) send(text string) { go func() { _, _ = io.WriteString(c, t
 // expect reads a response and compares it.
 func (c *http1Client) expect(code int, text string) {
 	c.t.Helper()
-	resp, err := http.ReadResponse(c.r, nil)
+	resp, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -112,9 +112,9 @@ func (c *http1Client) expect(code int, text string) {
 func (c *http1Client) close() { _ = c.NetConn().Close() }
 
 // headerLines returns n header fields with values of the given size.
-func headerLines(n, size int) string {
+func headerLines(count, size int) string {
 	var b strings.Builder
-	for i := range n {
+	for i := range count {
 		fmt.Fprintf(&b, "H%d:%s\r\n", i, strings.Repeat("x", size))
 	}
 	return b.String()
@@ -214,8 +214,8 @@ func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 // is used up.
 func TestHeaderReservationsPerAddress(t *testing.T) {
 	headerLimits := NewHeaderLimits(1)
-	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
-	for _, from := range []string{one, other} {
+	firstAddress, otherAddress, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
+	for _, from := range []string{firstAddress, otherAddress} {
 		if !headerLimits.reserveBytes(from, MaxReservedHeaders/2) {
 			t.Errorf("%v: got half of the total rejected, want it reserved", from)
 		}
@@ -229,11 +229,11 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 	if headerLimits.reserveBytes(late, 1) {
 		t.Errorf("%v: got more than the minimum reserved, want it rejected", late)
 	}
-	if !headerLimits.reserveBytes(one, -1) || headerLimits.reserved != MaxReservedHeaders+minReservedHeaders-1 {
+	if !headerLimits.reserveBytes(firstAddress, -1) || headerLimits.reserved != MaxReservedHeaders+minReservedHeaders-1 {
 		t.Errorf("after the release of a byte: %d bytes are reserved, want %d",
 			headerLimits.reserved, MaxReservedHeaders+minReservedHeaders-1)
 	}
-	for from, n := range map[string]int{one: MaxReservedHeaders/2 - 1, other: MaxReservedHeaders / 2, late: minReservedHeaders} {
+	for from, n := range map[string]int{firstAddress: MaxReservedHeaders/2 - 1, otherAddress: MaxReservedHeaders / 2, late: minReservedHeaders} {
 		headerLimits.reserveBytes(from, -n)
 	}
 	if headerLimits.reserved != 0 || len(headerLimits.byAddress) > 0 {
@@ -244,32 +244,32 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 // TestUnfinishedHeadersAreLimitedAndReleased checks that unfinished header sections reserve a
 // limited number of bytes, which are released when the connections close.
 func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
-	testHTTP1(t, func(f *http1Server) {
+	testHTTP1(t, func(server *http1Server) {
 		var all []*http1Client
 		for range 20 { // over 1 MiB each, because buffers double
-			c := f.connect()
+			c := server.connect()
 			c.send(getLine + headerLines(1, 900_000))
 			all = append(all, c)
 			time.Sleep(10 * time.Millisecond) // in synctest time, because large reads yield
 			synctest.Wait()
 		}
-		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
-			t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", f.limits.reserved,
+		if server.limits.reserved > MaxReservedHeaders/2 || server.limits.reserved < MaxReservedHeaders/8 {
+			t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v", server.limits.reserved,
 				MaxReservedHeaders/2, MaxReservedHeaders/8)
 		}
-		remaining := MaxReservedHeaders/2 - f.limits.reserved
-		if !f.limits.reserveBytes(Network(netip.Addr{}), remaining) {
+		remaining := MaxReservedHeaders/2 - server.limits.reserved
+		if !server.limits.reserveBytes(Network(netip.Addr{}), remaining) {
 			t.Fatalf("reserveBytes(%d) of the rest = false, want true", remaining)
 		}
-		c := f.connect()
+		c := server.connect()
 		c.send(getLine + headerLines(1, 900_000))
 		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
 		c.close()
-		small := f.connect()
+		small := server.connect()
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
 		small.close()
-		f.limits.reserveBytes(Network(netip.Addr{}), -remaining)
+		server.limits.reserveBytes(Network(netip.Addr{}), -remaining)
 		for _, c := range all[:10] {
 			c.close()
 		}
@@ -317,17 +317,17 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 // written.
 func TestHeaderPermitIsReleasedBeforeResponse(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		bad, good := f.connect(), f.connect()
-		bad.send("GET / HTTP/1.1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader) // no Host field, which is rejected
-		time.Sleep(10 * time.Millisecond)                                            // because large reads yield
+		malformed, valid := f.connect(), f.connect()
+		malformed.send("GET / HTTP/1.1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader) // no Host field, which is rejected
+		time.Sleep(10 * time.Millisecond)                                                  // because large reads yield
 		synctest.Wait()
 		if n := 1 - f.limits.limiter.InUse(); n != 1 {
 			t.Errorf("%d permits are free while a client reads no response, want 1", n)
 		}
-		good.send(getLine + headerLines(1, 2*largeHeader) + endOfHeader)
-		good.expect(http.StatusOK, "1 0")
-		bad.close()
-		good.close()
+		valid.send(getLine + headerLines(1, 2*largeHeader) + endOfHeader)
+		valid.expect(http.StatusOK, "1 0")
+		malformed.close()
+		valid.close()
 	})
 }
 
@@ -411,25 +411,25 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 	}
 	for name, text := range long {
 		t.Run(name, func(t *testing.T) {
-			testHTTP1(t, func(f *http1Server) {
+			testHTTP1(t, func(server *http1Server) {
 				var all []*http1Client
 				for range conns {
-					c := f.connect()
+					c := server.connect()
 					c.send(text)
 					all = append(all, c)
 					time.Sleep(100 * time.Millisecond) // because large reads yield
 					synctest.Wait()
 				}
-				if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/2-2*size {
+				if server.limits.reserved > MaxReservedHeaders/2 || server.limits.reserved < MaxReservedHeaders/2-2*size {
 					t.Errorf("%d bytes are reserved for one address, want at most %v and at least %v",
-						f.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
+						server.limits.reserved, MaxReservedHeaders/2, MaxReservedHeaders/2-2*size)
 				}
-				small := f.connect()
+				small := server.connect()
 				small.send(getLine + endOfHeader)
 				small.expect(http.StatusOK, "0 0")
 				small.close()
 				last := all[conns-1] // rejected when read or when handled
-				if resp, err := http.ReadResponse(last.r, nil); err != nil ||
+				if resp, err := http.ReadResponse(last.reader, nil); err != nil ||
 					resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
 					t.Errorf("last request: got %v, %v, want status 431 or 429", resp, err)
 				}
@@ -440,7 +440,7 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 					c.close()
 				}
 				synctest.Wait()
-				late := f.connect()
+				late := server.connect()
 				late.send(text + "x")
 				late.expect(http.StatusOK, "")
 				late.close()
@@ -475,22 +475,22 @@ func (b *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
 func TestLargeHeaderFollowedByEOFIsServed(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
 		conn := &bufferedConn{Conn: f.listener.dial()}
-		c := &http1Client{tls.Client(conn, &tls.Config{
+		client := &http1Client{tls.Client(conn, &tls.Config{
 			InsecureSkipVerify: true,
 			NextProtos:         []string{"http/1.1"},
 			MaxVersion:         tls.VersionTLS12,
 		}), t, nil} // TLS 1.3 sends the close_notify in a separate write
-		if err := c.Handshake(); err != nil {
+		if err := client.Handshake(); err != nil {
 			t.Fatal(err)
 		}
 		conn.holding = true
-		_, err := io.WriteString(c, getLine+headerLines(1, 3*largeHeader/2)+endOfHeader)
-		if err := errors.Join(err, c.CloseWrite()); err != nil {
+		_, err := io.WriteString(client, getLine+headerLines(1, 3*largeHeader/2)+endOfHeader)
+		if err := errors.Join(err, client.CloseWrite()); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _, _ = conn.Conn.Write(conn.held) }()
-		c.r = bufio.NewReader(c)
-		c.expect(http.StatusOK, "1 0")
-		c.close()
+		client.reader = bufio.NewReader(client)
+		client.expect(http.StatusOK, "1 0")
+		client.close()
 	})
 }

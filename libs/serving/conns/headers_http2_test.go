@@ -46,22 +46,22 @@ func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
 // TestHTTP2LargeHeadersWaitForPermit checks that large header sections wait for a permit, at most
 // headerPermitTimeout, and that small ones do not.
 func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
+	testHandshakes(t, func(t *testing.T, pipes *pipeListener, listener *Listener) {
 		listener.config.NextProtos = []string{"h2"}
-		all := NewHeaderLimits(1)
-		large := all.limiter
+		permits := NewHeaderLimits(1)
+		large := permits.limiter
 		server := &http.Server{TLSConfig: &tls.Config{}}
 		if err := ServeHTTP2(server, h2.Config{
 			MaxStreams: 10, MaxHeaderBytes: DefaultMaxBytes, IdleTimeout: 90 * time.Second, PingAfter: time.Hour,
 			PingTimeout: 15 * time.Second, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
-		}, 500, listener.metrics, all); err != nil {
+		}, 500, listener.metrics, permits); err != nil {
 			t.Fatal(err)
 		}
 		received := make(chan int, 10)
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- len(r.URL.Path) })
 		closed := make(chan struct{}, 2)
 		connect := func() *http2Client {
-			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			client := tls.Client(pipes.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 			s := &http2Client{Conn: client, Framer: http2.NewFramer(client, nil), id: 1}
 			prefaceSent := make(chan error, 1)
@@ -82,7 +82,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 			}
 			return s
 		}
-		first, second := connect(), connect()
+		firstClient, secondClient := connect(), connect()
 		long := "/" + strings.Repeat("X", 12<<10)
 		expectRequests := func(want ...int) {
 			t.Helper()
@@ -109,60 +109,60 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 			}
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(first.request(long))
+		requireNoError(firstClient.request(long))
 		expectRequests()
-		requireNoError(second.request("/"))
+		requireNoError(secondClient.request("/"))
 		expectRequests(1)
 		large.Release(limit.Claim[string]{})
 		expectRequests(len(long))
-		requireNoError(first.request("/x"))
+		requireNoError(firstClient.request("/x"))
 		expectRequests(2)
 		if large.InUse() != 0 {
 			t.Errorf("after the header sections were read: %d permits are held, want 0", large.InUse())
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(first.request("/xy",
+		requireNoError(firstClient.request("/xy",
 			slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
 		expectRequests() // HPACK sends one byte for each repeated field
 		large.Release(limit.Claim[string]{})
 		expectRequests(3)
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(second.request(long)) // waits for headerPermitTimeout
+		requireNoError(secondClient.request(long)) // waits for headerPermitTimeout
 		start := time.Now()
 		if got := <-received; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
 			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start),
 				len(long), headerPermitTimeout)
 		}
-		requireNoError(first.request(long))
+		requireNoError(firstClient.request(long))
 		expectRequests()
 		large.Release(limit.Claim[string]{})
 		expectRequests(len(long))
-		requireNoError(first.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
-		requireNoError(second.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
+		requireNoError(firstClient.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
+		requireNoError(secondClient.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
 		expectRequests(len("/less"))
-		if all.reserved > 0 {
-			t.Errorf("%d bytes are reserved, want 0", all.reserved)
+		if permits.reserved > 0 {
+			t.Errorf("%d bytes are reserved, want 0", permits.reserved)
 		}
-		requireNoError(second.WriteHeaders(http2.HeadersFrameParam{
-			StreamID:      second.id + 2,
+		requireNoError(secondClient.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      secondClient.id + 2,
 			BlockFragment: []byte(strings.Repeat("\x88", 12<<10)),
 		}))
 		expectRequests()
-		if all.reserved < largeHeader {
-			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", all.reserved, largeHeader)
+		if permits.reserved < largeHeader {
+			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", permits.reserved, largeHeader)
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(first.request(long))
+		requireNoError(firstClient.request(long))
 		expectRequests()
-		for _, s := range []*http2Client{first, second} {
+		for _, s := range []*http2Client{firstClient, secondClient} {
 			_ = s.NetConn().Close()
 		}
 		<-closed
 		<-closed
 		large.Release(limit.Claim[string]{})
 		synctest.Wait()
-		if large.InUse() != 0 || all.reserved > 0 {
-			t.Errorf("at the end: got %d permits in use, %d reserved bytes, want none", large.InUse(), all.reserved)
+		if large.InUse() != 0 || permits.reserved > 0 {
+			t.Errorf("at the end: got %d permits in use, %d reserved bytes, want none", large.InUse(), permits.reserved)
 		}
 	})
 }

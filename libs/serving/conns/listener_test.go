@@ -126,9 +126,9 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 	})
 }
 
-// TestHandshakeMetrics checks the counters for each outcome of a handshake.
-func TestHandshakeMetrics(t *testing.T) {
-	testHandshakes(t, func(t *testing.T, l *pipeListener, listener *Listener) {
+// TestHandshakesAreCountedByOutcome checks the counters for each outcome of a handshake.
+func TestHandshakesAreCountedByOutcome(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, pipes *pipeListener, listener *Listener) {
 		count := func(what string, shaken, failed, late float64) {
 			t.Helper()
 			synctest.Wait()
@@ -147,25 +147,25 @@ func TestHandshakeMetrics(t *testing.T) {
 				}
 			}
 		}
-		good := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-		go func() { _ = good.HandshakeContext(t.Context()) }()
+		completed := tls.Client(pipes.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { _ = completed.HandshakeContext(t.Context()) }()
 		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		count("good handshake", 1, 0, 0)
-		go func() { _, _ = good.Write([]byte("x")) }()
+		go func() { _, _ = completed.Write([]byte("x")) }()
 		if _, err := conn.Read(make([]byte, 1)); err != nil || listener.handshakeLimiter.InUse() != 0 {
 			t.Errorf("after the handshake: got %d permits in use, %v, want none", listener.handshakeLimiter.InUse(), err)
 		}
-		_ = good.NetConn().Close()
+		_ = completed.NetConn().Close()
 		_ = conn.Close()
 
-		gone := l.dial()
+		gone := pipes.dial()
 		_ = gone.Close()
 		count("closed connection", 1, 1, 0)
 
-		silent := l.dial()
+		silent := pipes.dial()
 		if _, err := io.ReadAll(silent); err != nil { // until the server closes it
 			t.Error(err)
 		}
@@ -274,7 +274,7 @@ func TestPlaintextAfterClientHelloGetsTLSAlert(t *testing.T) {
 // TestHandshakesWaitForPermit checks that a handshake waits for a permit, and times out if it gets
 // none.
 func TestHandshakesWaitForPermit(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		busy       time.Duration
 		done, late float64
 	}{
@@ -289,20 +289,20 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 			}
 			conn := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
 			go func() { _ = conn.HandshakeContext(t.Context()) }()
-			time.Sleep(tc.busy / 2)
+			time.Sleep(test.busy / 2)
 			synctest.Wait()
 			if n := testutil.ToFloat64(listener.metrics.waitingHandshakes); n != 1 {
 				t.Errorf("%s: %v Listener wait, want 1", name, n)
 			}
-			time.Sleep(tc.busy - tc.busy/2) // in synctest time
+			time.Sleep(test.busy - test.busy/2) // in synctest time
 			synctest.Wait()
 			for range handshakePermits() {
 				listener.handshakeLimiter.Release(limit.Claim[string]{})
 			}
 			synctest.Wait()
 			for what, want := range map[prometheus.Collector]float64{
-				listener.metrics.succeeded:         tc.done,
-				listener.metrics.timedOut:          tc.late,
+				listener.metrics.succeeded:         test.done,
+				listener.metrics.timedOut:          test.late,
 				listener.metrics.waitingHandshakes: 0,
 			} {
 				if got := testutil.ToFloat64(what); got != want {

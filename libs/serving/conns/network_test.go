@@ -13,19 +13,20 @@ type addrConn struct {
 
 func (f addrConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.addr), Port: 1} }
 
-// TestClientNetwork checks that the addresses of an IPv6 /64 network count as one client.
-func TestClientNetwork(t *testing.T) {
+// TestClientNetworkGroupsIPv6AddressesBy64 checks that the addresses of an IPv6 /64 network count
+// as one client.
+func TestClientNetworkGroupsIPv6AddressesBy64(t *testing.T) {
 	for _, tc := range []struct {
-		a, b string
-		same bool
+		first, second string
+		same          bool
 	}{
-		{a: "2001:db8::1", b: "2001:db8::ffff:1", same: true},
-		{a: "2001:db8::1", b: "2001:db8:0:1::1", same: false},
-		{a: "192.0.2.1", b: "::ffff:192.0.2.1", same: true},
-		{a: "192.0.2.1", b: "192.0.2.2", same: false},
+		{first: "2001:db8::1", second: "2001:db8::ffff:1", same: true},
+		{first: "2001:db8::1", second: "2001:db8:0:1::1", same: false},
+		{first: "192.0.2.1", second: "::ffff:192.0.2.1", same: true},
+		{first: "192.0.2.1", second: "192.0.2.2", same: false},
 	} {
-		if same := clientNetwork(addrConn{addr: tc.a}) == clientNetwork(addrConn{addr: tc.b}); same != tc.same {
-			t.Errorf("%s and %s count as one: %t, want %v", tc.a, tc.b, same, tc.same)
+		if same := clientNetwork(addrConn{addr: tc.first}) == clientNetwork(addrConn{addr: tc.second}); same != tc.same {
+			t.Errorf("%s and %s count as one: %t, want %v", tc.first, tc.second, same, tc.same)
 		}
 	}
 }

@@ -12,22 +12,22 @@ const addressFactor = 5
 // TestAddressBucketIsShared checks that connections of an address share a bucket, which is removed
 // with the last of them.
 func TestAddressBucketIsShared(t *testing.T) {
-	all, now := newAddressBuckets(addressFactor*resetRate), time.Unix(0, 0)
-	here, there := "192.0.2.1", "192.0.2.2"
-	first, second, other := all.addConn(here, now), all.addConn(here, now), all.addConn(there, now)
-	if first != second || first == other {
+	buckets, now := newAddressBuckets(addressFactor*resetRate), time.Unix(0, 0)
+	addressA, addressB := "192.0.2.1", "192.0.2.2"
+	firstConn, secondConn, otherConn := buckets.addConn(addressA, now), buckets.addConn(addressA, now), buckets.addConn(addressB, now)
+	if firstConn != secondConn || firstConn == otherConn {
 		t.Fatalf("two connections of %s share a bucket: %t, another of %s shares it: %t; want true, false",
-			here, first == second, there, first == other)
+			addressA, firstConn == secondConn, addressB, firstConn == otherConn)
 	}
-	all.removeConn(first)
-	if all.addConn(here, now) != second {
-		t.Errorf("addConn(%s) beside another connection of it returned a new bucket, want the shared one", here)
+	buckets.removeConn(firstConn)
+	if buckets.addConn(addressA, now) != secondConn {
+		t.Errorf("addConn(%s) beside another connection of it returned a new bucket, want the shared one", addressA)
 	}
-	all.removeConn(second)
-	all.removeConn(second)
-	all.removeConn(other)
-	if len(all.buckets) != 0 {
-		t.Errorf("%d buckets remain, want 0", len(all.buckets))
+	buckets.removeConn(secondConn)
+	buckets.removeConn(secondConn)
+	buckets.removeConn(otherConn)
+	if len(buckets.buckets) != 0 {
+		t.Errorf("%d buckets remain, want 0", len(buckets.buckets))
 	}
 }
 
@@ -37,7 +37,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		spend func(c *pacedConn)
 		again bool
 	}{
@@ -47,17 +47,17 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 		"no more": {spend: func(c *pacedConn) { c.spendResets(resetStart) }, again: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := newAddressBuckets(addressFactor * resetRate)
+			buckets := newAddressBuckets(addressFactor * resetRate)
 			now := time.Now()
 			c := &pacedConn{
-				metrics: metrics, addresses: all, sharedBucket: all.addConn("", now),
+				metrics: metrics, addresses: buckets, sharedBucket: buckets.addConn("", now),
 				resetBucket:   tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, refilledAt: now},
 				controlBucket: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, refilledAt: now},
 			}
-			tc.spend(c)
+			test.spend(c)
 			for i := range 2 {
-				if owed, _ := c.readDelay(); (owed > 0) != tc.again {
-					t.Errorf("call %d: got debt %v, want one: %t", i+1, owed, tc.again)
+				if owed, _ := c.readDelay(); (owed > 0) != test.again {
+					t.Errorf("call %d: got debt %v, want one: %t", i+1, owed, test.again)
 				}
 			}
 		})
@@ -71,34 +71,34 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, here, there := newAddressBuckets(addressFactor*resetRate), "192.0.2.1", "192.0.2.2"
+	buckets, addressA, addressB := newAddressBuckets(addressFactor*resetRate), "192.0.2.1", "192.0.2.2"
 	conn := func(from string) *pacedConn {
 		now := time.Now()
 		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, refilledAt: now}
 		return &pacedConn{
 			metrics:       metrics,
-			addresses:     all,
-			sharedBucket:  all.addConn(from, now),
+			addresses:     buckets,
+			sharedBucket:  buckets.addConn(from, now),
 			resetBucket:   full,
 			controlBucket: full,
 		}
 	}
 	for range addressFactor + 1 {
-		conn(here).spendResets(resetBurst) // each resets its whole burst
+		conn(addressA).spendResets(resetBurst) // each resets its whole burst
 	}
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		from   string
 		resets int
 		owes   bool
 	}{
-		"resetting connection":                    {from: here, resets: 1, owes: true},
-		"connection without resets":               {from: here, resets: 0, owes: false},
-		"resetting connection of another address": {from: there, resets: 1, owes: false},
+		"resetting connection":                    {from: addressA, resets: 1, owes: true},
+		"connection without resets":               {from: addressA, resets: 0, owes: false},
+		"resetting connection of another address": {from: addressB, resets: 1, owes: false},
 	} {
-		c := conn(tc.from)
-		c.spendResets(tc.resets)
-		if owed, _ := c.readDelay(); (owed > 0) != tc.owes {
-			t.Errorf("%s: got debt %v, want one: %t", name, owed, tc.owes)
+		c := conn(test.from)
+		c.spendResets(test.resets)
+		if owed, _ := c.readDelay(); (owed > 0) != test.owes {
+			t.Errorf("%s: got debt %v, want one: %t", name, owed, test.owes)
 		}
 	}
 }
@@ -106,29 +106,29 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 // TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for
 // the connections of one address.
 func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
-	all := newAddressBuckets(addressFactor * resetRate)
+	buckets := newAddressBuckets(addressFactor * resetRate)
 	headerLimits := NewHeaderLimits(1)
-	here := "192.0.2.1"
+	address := "192.0.2.1"
 	conn := func() *pacedConn {
-		return &pacedConn{headers: headerLimits, sharedBucket: all.addConn(here, time.Now())}
+		return &pacedConn{headers: headerLimits, sharedBucket: buckets.addConn(address, time.Now())}
 	}
-	one, other := conn(), conn()
+	firstConn, secondConn := conn(), conn()
 	for i, test := range []struct {
-		of   *pacedConn
-		n    int
-		want bool
-		kept int
+		conn  *pacedConn
+		bytes int
+		want  bool
+		kept  int
 	}{
-		{of: one, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
-		{of: one, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
-		{of: other, n: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 2},
-		{of: one, n: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
-		{of: other, n: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
-		{of: one, n: 0, want: true, kept: MaxReservedHeaders / 4},
-		{of: other, n: MaxReservedHeaders / 2, want: true, kept: MaxReservedHeaders / 2},
-		{of: other, n: 0, want: true, kept: 0},
+		{conn: firstConn, bytes: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
+		{conn: firstConn, bytes: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 4},
+		{conn: secondConn, bytes: MaxReservedHeaders / 4, want: true, kept: MaxReservedHeaders / 2},
+		{conn: firstConn, bytes: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
+		{conn: secondConn, bytes: MaxReservedHeaders/4 + 1, want: false, kept: MaxReservedHeaders / 2},
+		{conn: firstConn, bytes: 0, want: true, kept: MaxReservedHeaders / 4},
+		{conn: secondConn, bytes: MaxReservedHeaders / 2, want: true, kept: MaxReservedHeaders / 2},
+		{conn: secondConn, bytes: 0, want: true, kept: 0},
 	} {
-		if got := test.of.ReserveHeader(test.n); got != test.want || headerLimits.reserved != test.kept {
+		if got := test.conn.ReserveHeader(test.bytes); got != test.want || headerLimits.reserved != test.kept {
 			t.Errorf("step %d: ReserveHeader() = %v, %d bytes are reserved; want %v, %d", i, got, headerLimits.reserved, test.want, test.kept)
 		}
 	}

@@ -269,19 +269,19 @@ func (x *Exchange) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (x *Exchange) Write(data []byte) (n int, err error) {
+func (x *Exchange) Write(data []byte) (written int, err error) {
 	x.unflushed += len(data)
 	if x.unflushed < unboundedWrite || x.deadlines == nil {
 		return x.ResponseWriter.Write(data)
 	}
 	for {
-		part := data[n:min(len(data), n+maxWrite)]
+		chunk := data[written:min(len(data), written+maxWrite)]
 		x.startWrite()
-		done, err := x.writePart(part)
+		done, err := x.writePart(chunk)
 		err = x.endWrite(err)
-		n += done
-		if err != nil || n == len(data) {
-			return n, err
+		written += done
+		if err != nil || written == len(data) {
+			return written, err
 		}
 	}
 }

@@ -72,9 +72,9 @@ func (b *fakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // formatDeadlines returns the times until the deadlines.
-func formatDeadlines(of []time.Time) string {
+func formatDeadlines(deadlines []time.Time) string {
 	var out []string
-	for _, d := range of {
+	for _, d := range deadlines {
 		switch {
 		case d.IsZero():
 			out = append(out, "none")
@@ -117,7 +117,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 		complete
 		broken
 	)
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		proto       int
 		long        bool
 		body        body
@@ -135,7 +135,7 @@ func TestFinishSetsDeadlines(t *testing.T) {
 	} {
 		testExchange(t, func(t *testing.T, limits *Limits) {
 			var in io.Reader
-			switch tc.body {
+			switch test.body {
 			case none:
 			case broken:
 				in = io.MultiReader(strings.NewReader("body"), failingReader{})
@@ -143,19 +143,19 @@ func TestFinishSetsDeadlines(t *testing.T) {
 				in = strings.NewReader("body")
 			}
 			fakeWriter := newFakeWriter()
-			exchange, r := limits.Start(fakeWriter, request(tc.proto, in), tc.long)
-			switch tc.body {
+			exchange, r := limits.Start(fakeWriter, request(test.proto, in), test.long)
+			switch test.body {
 			case part:
 				_, _ = r.Body.Read(make([]byte, 1))
 			case complete, broken:
 				_, _ = io.ReadAll(r.Body)
 			}
 			exchange.Finish()
-			if got := formatDeadlines(fakeWriter.readDeadlines); got != tc.read {
-				t.Errorf("%s: read deadlines = %s, want %s", name, got, tc.read)
+			if got := formatDeadlines(fakeWriter.readDeadlines); got != test.read {
+				t.Errorf("%s: read deadlines = %s, want %s", name, got, test.read)
 			}
-			if got := formatDeadlines(fakeWriter.writeDeadlines); got != tc.wrote {
-				t.Errorf("%s: write deadlines = %s, want %s", name, got, tc.wrote)
+			if got := formatDeadlines(fakeWriter.writeDeadlines); got != test.wrote {
+				t.Errorf("%s: write deadlines = %s, want %s", name, got, test.wrote)
 			}
 		})
 	}
@@ -176,10 +176,10 @@ func TestLongRunningBodyHasNoLimit(t *testing.T) {
 	})
 }
 
-// TestBodyTimeouts checks the limits for each part of a body and for the whole. The handler may
+// TestSlowBodyIsAborted checks the limits for each part of a body and for the whole. The handler may
 // pause between reads.
-func TestBodyTimeouts(t *testing.T) {
-	for name, tc := range map[string]struct {
+func TestSlowBodyIsAborted(t *testing.T) {
+	for name, test := range map[string]struct {
 		whole, comes, pause time.Duration
 		aborted             bool
 	}{
@@ -195,23 +195,23 @@ func TestBodyTimeouts(t *testing.T) {
 		},
 	} {
 		testExchange(t, func(t *testing.T, limits *Limits) {
-			limits.bodyTimeout = tc.whole
+			limits.bodyTimeout = test.whole
 			in, out := io.Pipe()
 			fakeWriter := newFakeWriter()
 			exchange, r := limits.Start(fakeWriter, request(1, in), false)
 			for range 2 {
 				go func() {
-					time.Sleep(tc.comes)
+					time.Sleep(test.comes)
 					_, _ = out.Write([]byte("x"))
 				}()
 				if _, err := r.Body.Read(make([]byte, 1)); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(tc.pause)
+				time.Sleep(test.pause)
 			}
 			synctest.Wait()
-			if got := testutil.ToFloat64(limits.metrics.bodies) > 0; got != tc.aborted || got != (len(fakeWriter.readDeadlines) > 0) {
-				t.Errorf("%s: aborted = %t, want %t; read deadlines %s", name, got, tc.aborted, formatDeadlines(fakeWriter.readDeadlines))
+			if got := testutil.ToFloat64(limits.metrics.bodies) > 0; got != test.aborted || got != (len(fakeWriter.readDeadlines) > 0) {
+				t.Errorf("%s: aborted = %t, want %t; read deadlines %s", name, got, test.aborted, formatDeadlines(fakeWriter.readDeadlines))
 			}
 			_ = out.Close()
 			exchange.Finish()
@@ -219,9 +219,9 @@ func TestBodyTimeouts(t *testing.T) {
 	}
 }
 
-// TestWriteTimeouts checks that a response is aborted when a part of it is not taken in time.
-func TestWriteTimeouts(t *testing.T) {
-	for name, tc := range map[string]struct {
+// TestSlowWriteIsAborted checks that a response is aborted when a part of it is not taken in time.
+func TestSlowWriteIsAborted(t *testing.T) {
+	for name, test := range map[string]struct {
 		long    bool
 		steady  bool
 		takes   time.Duration
@@ -236,25 +236,25 @@ func TestWriteTimeouts(t *testing.T) {
 	} {
 		testExchange(t, func(t *testing.T, limits *Limits) {
 			fakeWriter := newFakeWriter()
-			fakeWriter.delay = tc.takes
-			exchange, _ := limits.Start(fakeWriter, request(1, nil), tc.long)
-			if tc.steady {
+			fakeWriter.delay = test.takes
+			exchange, _ := limits.Start(fakeWriter, request(1, nil), test.long)
+			if test.steady {
 				LimitStall(exchange)
 			}
 			_, err := exchange.Write(make([]byte, 2*maxWrite+1))
-			if got := err != nil; got != tc.aborted {
-				t.Errorf("%s: got error %v, want one: %t", name, err, tc.aborted)
+			if got := err != nil; got != test.aborted {
+				t.Errorf("%s: got error %v, want one: %t", name, err, test.aborted)
 			}
-			if got := testutil.ToFloat64(limits.metrics.responses) == 1; got != tc.aborted {
-				t.Errorf("%s: got an aborted response counted: %t, want %t", name, got, tc.aborted)
+			if got := testutil.ToFloat64(limits.metrics.responses) == 1; got != test.aborted {
+				t.Errorf("%s: got an aborted response counted: %t, want %t", name, got, test.aborted)
 			}
-			if want := map[bool]int{true: 1, false: 3}[tc.aborted]; len(fakeWriter.sizes) != want {
+			if want := map[bool]int{true: 1, false: 3}[test.aborted]; len(fakeWriter.sizes) != want {
 				t.Errorf("%s: got writes of %v, want %d", name, fakeWriter.sizes, want)
 			}
-			if tc.aborted != strings.Contains(formatDeadlines(fakeWriter.writeDeadlines), "past") ||
-				tc.aborted != strings.Contains(formatDeadlines(fakeWriter.readDeadlines), "past") {
+			if test.aborted != strings.Contains(formatDeadlines(fakeWriter.writeDeadlines), "past") ||
+				test.aborted != strings.Contains(formatDeadlines(fakeWriter.readDeadlines), "past") {
 				t.Errorf("%s: got write deadlines %s, read deadlines %s, want past ones: %t", name,
-					formatDeadlines(fakeWriter.writeDeadlines), formatDeadlines(fakeWriter.readDeadlines), tc.aborted)
+					formatDeadlines(fakeWriter.writeDeadlines), formatDeadlines(fakeWriter.readDeadlines), test.aborted)
 			}
 			exchange.Finish()
 		})
@@ -340,7 +340,7 @@ func TestResponseControllerReachesWriter(t *testing.T) {
 // that the handler gets a send error.
 func TestLargeWriteIsCorked(t *testing.T) {
 	gone := errors.New("gone")
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		proto, size  int
 		held         bool
 		fails, under error // of net/http, and of the connection
@@ -354,23 +354,23 @@ func TestLargeWriteIsCorked(t *testing.T) {
 		"HTTP/2, net/http fails": {proto: 2, size: largeSend, held: false, fails: gone, under: nil},
 	} {
 		testExchange(t, func(t *testing.T, limits *Limits) {
-			c := &corkedConn{err: tc.under}
+			corked := &corkedConn{err: test.under}
 			fakeWriter := newFakeWriter()
 			fakeWriter.write = func(data []byte) (int, error) {
-				if c.corked != tc.held {
-					t.Errorf("%s: got corked: %t, want %t", name, !tc.held, tc.held)
+				if corked.corked != test.held {
+					t.Errorf("%s: got corked: %t, want %t", name, !test.held, test.held)
 				}
-				_, _ = c.Write(data)
-				return len(data), tc.fails
+				_, _ = corked.Write(data)
+				return len(data), test.fails
 			}
-			r := request(tc.proto, nil)
-			x, _ := limits.Start(fakeWriter, r.WithContext(WithConn(r.Context(), c)), false)
-			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) &&
-				(err == nil) != (tc.fails == nil && tc.under == nil) {
+			r := request(test.proto, nil)
+			x, _ := limits.Start(fakeWriter, r.WithContext(WithConn(r.Context(), corked)), false)
+			if _, err := x.Write(make([]byte, test.size)); !errors.Is(err, errors.Join(test.fails, test.under)) &&
+				(err == nil) != (test.fails == nil && test.under == nil) {
 				t.Errorf("%s: Write() = %v", name, err)
 			}
-			if c.corked || c.writes != 1 {
-				t.Errorf("%s: got corked: %t after %d writes, want false after 1", name, c.corked, c.writes)
+			if corked.corked || corked.writes != 1 {
+				t.Errorf("%s: got corked: %t after %d writes, want false after 1", name, corked.corked, corked.writes)
 			}
 		})
 	}

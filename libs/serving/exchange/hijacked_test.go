@@ -14,7 +14,7 @@ import (
 // that a slow write suspends the handler there too.
 func TestHijackedConnectionTimeouts(t *testing.T) {
 	over := errors.New("over")
-	for name, tc := range map[string]struct {
+	for name, test := range map[string]struct {
 		steady          bool
 		reads           time.Duration // delay of the client
 		goesOn          bool          // result of suspend
@@ -83,8 +83,8 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			fakeWriter.hijackConn = server
 			exchange, _ := l.Start(fakeWriter, request(1, strings.NewReader("body")), false)
 			resumed := 0
-			OnSlowWrite(exchange, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
-			if tc.steady {
+			OnSlowWrite(exchange, func() bool { return test.goesOn }, func() error { resumed++; return test.resume })
+			if test.steady {
 				LimitStall(exchange)
 			}
 			conn, _, err := exchange.Hijack()
@@ -92,14 +92,14 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			go func() {
-				time.Sleep(tc.reads)
+				time.Sleep(test.reads)
 				_, _ = client.Read(make([]byte, 1))
 			}()
 			_, err = conn.Write([]byte("x"))
-			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted ||
-				tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
+			if (err != nil) != test.failed || errors.Is(err, os.ErrDeadlineExceeded) != test.aborted ||
+				test.resume != nil && !errors.Is(err, test.resume) || resumed != test.resumed {
 				t.Errorf("%s: Write() = %v, resumed %d times, want an error: %t, aborted: %t, resumed %d times", name,
-					err, resumed, tc.failed, tc.aborted, tc.resumed)
+					err, resumed, test.failed, test.aborted, test.resumed)
 			}
 			exchange.Finish()
 			if len(fakeWriter.readDeadlines)+len(fakeWriter.writeDeadlines) > 0 {
@@ -107,7 +107,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 					formatDeadlines(fakeWriter.readDeadlines), formatDeadlines(fakeWriter.writeDeadlines))
 			}
 			_, _ = client.Close(), server.Close()
-			time.Sleep(tc.reads) // in synctest time, until the client goroutine has ended
+			time.Sleep(test.reads) // in synctest time, until the client goroutine has ended
 		})
 	}
 	testExchange(t, func(t *testing.T, l *Limits) {

@@ -136,7 +136,7 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 			wantRead: frames * frameSize,
 		},
 		"RST_STREAM": {
-			end:      func(c *rawClient) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) },
+			end:      func(c *rawClient) { c.requireNoError(c.WriteRSTStream(1, http2.ErrCodeCancel)) },
 			wantRead: 0, // the server discards the body of a canceled request
 		},
 	} {
@@ -169,7 +169,7 @@ func TestEndedBodyOpensNoWindow(t *testing.T) {
 			// 3. No WINDOW_UPDATE of the stream arrives before the response to the second ping.
 			for {
 				frame, err := client.ReadFrame()
-				client.must(err)
+				client.requireNoError(err)
 				if frame.Header().Type == http2.FramePing {
 					return
 				}
@@ -209,7 +209,7 @@ func TestConcurrentBodyReadersGetDifferentBytes(t *testing.T) {
 		}
 		go c.readEvents()
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings()))
+		c.requireNoError(errors.Join(err, c.WriteSettings()))
 		c.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, postRequest)
 		c.writeFrame(http2.FrameData, 0, 1, "x")
 		synctest.Wait() // both goroutines wait in Read
@@ -231,7 +231,7 @@ func (c *rawClient) expectData(id uint32, n int) {
 	c.t.Helper()
 	for missing := n; missing > 0; {
 		f, err := c.ReadFrame()
-		c.must(err)
+		c.requireNoError(err)
 		if d, ok := f.(*http2.DataFrame); ok {
 			size := len(d.Data())
 			if d.StreamID != id || size > missing || size == 0 {
@@ -258,15 +258,15 @@ func TestStreamGetsConnectionWindowWhileAnotherWaits(t *testing.T) {
 	const extra = 10_000 // bytes of the connection window that the first stream leaves
 	rawClient := dialRaw(t, exceedSendWindow)
 	// 1. The first stream exhausts its window, and the second the connection window.
-	rawClient.must(rawClient.WriteWindowUpdate(0, extra))
-	rawClient.expectData(rawClient.post("/", true), initialSendWindow)
+	rawClient.requireNoError(rawClient.WriteWindowUpdate(0, extra))
+	rawClient.expectData(rawClient.openPost("/", true), initialSendWindow)
 	rawClient.ping()
-	second := rawClient.post("/", true)
+	second := rawClient.openPost("/", true)
 	rawClient.expectData(second, extra)
 	rawClient.ping()
 	// 2. Every increase of the connection window goes to the second stream.
 	for range 3 {
-		rawClient.must(rawClient.WriteWindowUpdate(0, 1000))
+		rawClient.requireNoError(rawClient.WriteWindowUpdate(0, 1000))
 		rawClient.expectData(second, 1000)
 	}
 }
@@ -280,18 +280,18 @@ func TestStreamGetsConnectionWindowAfterAnotherEnds(t *testing.T) {
 		handlerEnded <- struct{}{}
 	})
 	// 1. The first stream exhausts the connection window, so that both streams wait for it.
-	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
-	first := rawClient.post("/", true)
+	rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	first := rawClient.openPost("/", true)
 	rawClient.expectData(first, initialSendWindow)
-	second := rawClient.post("/", true)
+	second := rawClient.openPost("/", true)
 	rawClient.waitFor("200")
 	rawClient.ping()
 	// 2. The client resets the first stream.
-	rawClient.must(rawClient.WriteRSTStream(first, http2.ErrCodeCancel))
+	rawClient.requireNoError(rawClient.WriteRSTStream(first, http2.ErrCodeCancel))
 	<-handlerEnded
 	// 3. Every increase of the connection window goes to the second stream.
 	for range 3 {
-		rawClient.must(rawClient.WriteWindowUpdate(0, 1000))
+		rawClient.requireNoError(rawClient.WriteWindowUpdate(0, 1000))
 		rawClient.expectData(second, 1000)
 	}
 }
@@ -339,20 +339,20 @@ func TestResetStreamPassesConnectionWindowOn(t *testing.T) {
 // of a stream is 0, and as many bytes as the client then permits.
 func TestClosedStreamWindowSendsNoEmptyData(t *testing.T) {
 	rawClient := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") })
-	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	id := rawClient.post("/", true)
+	rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	id := rawClient.openPost("/", true)
 	rawClient.waitFor("200")
-	rawClient.must(rawClient.WritePing(false, [8]byte{1}))
+	rawClient.requireNoError(rawClient.WritePing(false, [8]byte{1}))
 	for frame := http2.Frame(nil); frame == nil || frame.Header().Type != http2.FramePing; {
 		var err error
 		frame, err = rawClient.ReadFrame()
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		if frame.Header().Type == http2.FrameData {
 			t.Fatalf("got DATA of %d bytes while the window is 0, want none", frame.Header().Length)
 		}
 	}
-	rawClient.must(rawClient.WriteWindowUpdate(id, 3))
+	rawClient.requireNoError(rawClient.WriteWindowUpdate(id, 3))
 	rawClient.expectData(id, 3)
-	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
+	rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
 	rawClient.expectData(id, 1)
 }

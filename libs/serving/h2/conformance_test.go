@@ -52,7 +52,7 @@ func TestHeadEndsWithHeaders(t *testing.T) {
 			rawClient.writeFrame(http2.FramePing, 0, 0, "12345678")
 			for headers, acked := false, false; !headers || !acked; {
 				f, err := rawClient.ReadFrame()
-				rawClient.must(err)
+				rawClient.requireNoError(err)
 				frameHeader := f.Header()
 				switch {
 				case frameHeader.StreamID == 1 && (headers || frameHeader.Type != http2.FrameHeaders || !frameHeader.Flags.Has(http2.FlagHeadersEndStream)):
@@ -77,10 +77,10 @@ func TestLateTrailersAreIgnored(t *testing.T) {
 	rawClient := dialServer(t, h2.NewServer(config()), dialWire, func(http.ResponseWriter, *http.Request) {})
 	const streams = 300
 	for range streams {
-		id := rawClient.post("/", false) // reset after the response, because the body is not read
+		id := rawClient.openPost("/", false) // reset after the response, because the body is not read
 		for reset := false; !reset; {
 			f, err := rawClient.ReadFrame()
-			rawClient.must(err)
+			rawClient.requireNoError(err)
 			reset = f.Header().Type == http2.FrameRSTStream && f.Header().StreamID == id
 		}
 	}
@@ -147,11 +147,11 @@ func TestTinyWindowsComplete(t *testing.T) {
 			wire = &frameCountingWire{fakeWire: newFakeWire(conn)}
 			return wire
 		}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 5000)) })
-		rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
-		rawClient.post("/", true)
+		rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+		rawClient.openPost("/", true)
 		for {
 			f, err := rawClient.ReadFrame()
-			rawClient.must(err)
+			rawClient.requireNoError(err)
 			dataFrame, ok := f.(*http2.DataFrame)
 			if !ok {
 				continue

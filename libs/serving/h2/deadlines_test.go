@@ -16,8 +16,8 @@ import (
 	"binnacle/libs/serving/h2"
 )
 
-// TestHandlerDeadlines checks read and write deadlines that handlers set.
-func TestHandlerDeadlines(t *testing.T) {
+// TestDeadlinesOfHandlersEndReadsAndWrites checks read and write deadlines that handlers set.
+func TestDeadlinesOfHandlersEndReadsAndWrites(t *testing.T) {
 	// in returns the deadline after d; 0 means none.
 	in := func(d time.Duration) time.Time {
 		if d == 0 {
@@ -144,12 +144,12 @@ func TestDeadlineIgnoresCompleteResponse(t *testing.T) {
 					time.Sleep(20 * time.Second)
 				}))
 		}()
-		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		raw := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		read := make(chan string, 100)
 		go func() {
 			defer close(read)
 			for {
-				f, err := c.ReadFrame()
+				f, err := raw.ReadFrame()
 				if err != nil {
 					return
 				}
@@ -159,9 +159,9 @@ func TestDeadlineIgnoresCompleteResponse(t *testing.T) {
 			}
 		}()
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings()))
-		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
-		c.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 3, postRequest)
+		raw.requireNoError(errors.Join(err, raw.WriteSettings()))
+		raw.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
+		raw.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 3, postRequest)
 		if got := <-read; got != "NO_ERROR" {
 			t.Errorf("stream was reset with %s, want NO_ERROR", got)
 		}

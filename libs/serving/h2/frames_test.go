@@ -17,7 +17,7 @@ import (
 // writeFrame sends a frame.
 func (c *rawClient) writeFrame(kind http2.FrameType, flags http2.Flags, id uint32, payload string) {
 	c.t.Helper()
-	c.must(c.WriteRawFrame(kind, flags, id, []byte(payload)))
+	c.requireNoError(c.WriteRawFrame(kind, flags, id, []byte(payload)))
 }
 
 // setting returns an encoded setting.
@@ -51,7 +51,7 @@ const (
 
 // testOutcomes sends the frames of each outcome and checks the event.
 func testOutcomes(t *testing.T, all map[string]frameOutcomes) {
-	for name, o := range all {
+	for name, outcomes := range all {
 		t.Run(name, func(t *testing.T) {
 			rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/" {
@@ -59,16 +59,16 @@ func testOutcomes(t *testing.T, all map[string]frameOutcomes) {
 				}
 			})
 			rawClient.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
-			o.send(rawClient)
+			outcomes.send(rawClient)
 			switch {
-			case strings.HasPrefix(o.want, "away"):
-				if got := rawClient.readEvent(); got != o.want {
-					t.Errorf("got %s, want %s", got, o.want)
+			case strings.HasPrefix(outcomes.want, "away"):
+				if got := rawClient.readEvent(); got != outcomes.want {
+					t.Errorf("got %s, want %s", got, outcomes.want)
 				}
 				return
-			case o.want != pingAck:
-				if got := rawClient.readEvent(); got != o.want {
-					t.Errorf("got %s, want %s", got, o.want)
+			case outcomes.want != pingAck:
+				if got := rawClient.readEvent(); got != outcomes.want {
+					t.Errorf("got %s, want %s", got, outcomes.want)
 				}
 			}
 			rawClient.ping()
@@ -76,9 +76,9 @@ func testOutcomes(t *testing.T, all map[string]frameOutcomes) {
 	}
 }
 
-// TestHeaderFrameErrors checks which errors of HEADERS and CONTINUATION frames end the connection,
-// and which the stream.
-func TestHeaderFrameErrors(t *testing.T) {
+// TestInvalidHeaderFramesEndStreamOrConnection checks which errors of HEADERS and CONTINUATION
+// frames end the connection, and which the stream.
+func TestInvalidHeaderFramesEndStreamOrConnection(t *testing.T) {
 	const headers, more = http2.FrameHeaders, http2.FrameContinuation
 	testOutcomes(t, map[string]frameOutcomes{
 		"of no stream":             frameOutcome(headers, endsHeaders, 0, postBlock, goAwayProtocol),
@@ -151,8 +151,8 @@ func TestHeaderFrameErrors(t *testing.T) {
 	})
 }
 
-// TestFrameErrors checks errors and limits of all other frame types.
-func TestFrameErrors(t *testing.T) {
+// TestInvalidFramesEndStreamOrConnection checks errors and limits of all other frame types.
+func TestInvalidFramesEndStreamOrConnection(t *testing.T) {
 	const order, reset, settings, push, ping, away, window = http2.FramePriority, http2.FrameRSTStream, http2.FrameSettings, http2.FramePushPromise, http2.FramePing, http2.FrameGoAway, http2.FrameWindowUpdate
 	const eight = "12345678"
 	testOutcomes(t, map[string]frameOutcomes{
@@ -204,24 +204,25 @@ func TestFrameErrors(t *testing.T) {
 	})
 }
 
-// TestFlowControlViolation checks DATA that exceeds the window of a stream and of the connection.
-func TestFlowControlViolation(t *testing.T) {
-	part := strings.Repeat("x", 16<<10)
+// TestDataBeyondWindowEndsConnection checks DATA that exceeds the window of a stream and of the
+// connection.
+func TestDataBeyondWindowEndsConnection(t *testing.T) {
+	chunk := strings.Repeat("x", 16<<10)
 	testOutcomes(t, map[string]frameOutcomes{
-		"of a stream": {send: func(c *rawClient) {
+		"of a stream": {send: func(client *rawClient) {
 			for range 4 {
-				c.writeFrame(http2.FrameData, 0, 1, part)
+				client.writeFrame(http2.FrameData, 0, 1, chunk)
 			}
 		}, want: "reset 1 FLOW_CONTROL_ERROR"},
-		"not yet": {send: func(c *rawClient) {
+		"not yet": {send: func(client *rawClient) {
 			for range 3 {
-				c.writeFrame(http2.FrameData, 0, 1, part)
+				client.writeFrame(http2.FrameData, 0, 1, chunk)
 			}
-			c.writeFrame(http2.FrameData, 0, 1, part[:len(part)-1])
+			client.writeFrame(http2.FrameData, 0, 1, chunk[:len(chunk)-1])
 		}, want: pingAck},
 	})
 	started := make(chan struct{}, 17)
-	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+	client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadFull(r.Body, make([]byte, 1)) // opens the window
 		started <- struct{}{}
 		<-r.Context().Done()
@@ -229,7 +230,7 @@ func TestFlowControlViolation(t *testing.T) {
 	heard := make(chan string, 1)
 	go func() {
 		for {
-			frame, err := c.ReadFrame()
+			frame, err := client.ReadFrame()
 			if err != nil {
 				heard <- err.Error()
 				return
@@ -241,16 +242,16 @@ func TestFlowControlViolation(t *testing.T) {
 		}
 	}()
 	for range 16 {
-		c.sendHeaders(c.id+1, 0, getFields())
-		c.id += 2
-		c.writeFrame(http2.FrameData, 0, c.id-1, "x")
+		client.sendHeaders(client.id+1, 0, getFields())
+		client.id += 2
+		client.writeFrame(http2.FrameData, 0, client.id-1, "x")
 		<-started
-		for n := 1; n < 1<<20; n += len(part) {
-			c.writeFrame(http2.FrameData, 0, c.id-1, part[:min(len(part), 1<<20-n)])
+		for n := 1; n < 1<<20; n += len(chunk) {
+			client.writeFrame(http2.FrameData, 0, client.id-1, chunk[:min(len(chunk), 1<<20-n)])
 		}
 	}
-	c.sendHeaders(c.id+1, 0, getFields())
-	c.writeFrame(http2.FrameData, 0, c.id+1, "x")
+	client.sendHeaders(client.id+1, 0, getFields())
+	client.writeFrame(http2.FrameData, 0, client.id+1, "x")
 	if got := <-heard; got != "FLOW_CONTROL_ERROR" {
 		t.Errorf("got %s, want FLOW_CONTROL_ERROR", got)
 	}
@@ -260,35 +261,35 @@ func TestFlowControlViolation(t *testing.T) {
 func TestTooManyStreamsAreRejected(t *testing.T) {
 	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	for range config().MaxStreams {
-		rawClient.post("/", true)
+		rawClient.openPost("/", true)
 	}
 	rawClient.ping()
-	rawClient.post("/", true)
+	rawClient.openPost("/", true)
 	if got := rawClient.readEvent(); got != "reset 201 REFUSED_STREAM" {
 		t.Errorf("got %s, want a refused stream", got)
 	}
-	rawClient.must(rawClient.WriteRSTStream(1, http2.ErrCodeCancel))
-	rawClient.post("/", true)
+	rawClient.requireNoError(rawClient.WriteRSTStream(1, http2.ErrCodeCancel))
+	rawClient.openPost("/", true)
 	rawClient.ping()
 }
 
-// TestConnectionPreface checks the client preface, the first frame and the TLS state.
-func TestConnectionPreface(t *testing.T) {
+// TestInvalidPrefaceEndsConnection checks the client preface, the first frame and the TLS state.
+func TestInvalidPrefaceEndsConnection(t *testing.T) {
 	const preface = http2.ClientPreface
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	suite := func(version, suite uint16) tls.ConnectionState {
 		return tls.ConnectionState{Version: version, CipherSuite: suite}
 	}
-	good := suite(tls.VersionTLS13, tls.TLS_AES_128_GCM_SHA256)
+	validPreface := suite(tls.VersionTLS13, tls.TLS_AES_128_GCM_SHA256)
 	for name, test := range map[string]struct {
 		text  string
 		state tls.ConnectionState
 		want  string
 	}{
-		"well":            {text: preface + settings, state: good, want: ""},
-		"another preface": {text: strings.ToLower(preface) + settings, state: good, want: goAwayProtocol},
-		"another frame":   {text: preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", state: good, want: goAwayProtocol},
-		"a response":      {text: preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", state: good, want: goAwayProtocol},
+		"well":            {text: preface + settings, state: validPreface, want: ""},
+		"another preface": {text: strings.ToLower(preface) + settings, state: validPreface, want: goAwayProtocol},
+		"another frame":   {text: preface + "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", state: validPreface, want: goAwayProtocol},
+		"a response":      {text: preface + "\x00\x00\x00\x04\x01\x00\x00\x00\x00", state: validPreface, want: goAwayProtocol},
 		"an older one": {
 			text:  preface + settings,
 			state: suite(tls.VersionTLS12, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
@@ -319,7 +320,7 @@ func TestConnectionPreface(t *testing.T) {
 			}()
 			c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 			if test.want == "" {
-				c.must(<-sent)
+				c.requireNoError(<-sent)
 				c.ping()
 			} else if got := c.readEvent(); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)

@@ -88,28 +88,28 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 // TestOnCloseIsCalledOnceSent checks that OnClose calls its function when the end of the response
 // was written or the stream was reset, and not earlier.
 func TestOnCloseIsCalledOnceSent(t *testing.T) {
-	for name, end := range map[string]func(c *rawClient, id uint32) error{
-		"sent":   func(c *rawClient, id uint32) error { return c.WriteWindowUpdate(id, 100) },
-		"reset":  func(c *rawClient, id uint32) error { return c.WriteRSTStream(id, http2.ErrCodeCancel) },
-		"closed": func(c *rawClient, _ uint32) error { return c.Conn.Close() },
+	for name, end := range map[string]func(client *rawClient, id uint32) error{
+		"sent":   func(client *rawClient, id uint32) error { return client.WriteWindowUpdate(id, 100) },
+		"reset":  func(client *rawClient, id uint32) error { return client.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"closed": func(client *rawClient, _ uint32) error { return client.Conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				closed := make(chan struct{})
-				c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) {
+				client := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(make([]byte, 100))
 					w.(interface{ OnClose(func()) }).OnClose(func() { close(closed) })
 				})
-				go c.readAll()
-				c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50}))
-				id := c.post("/", true)
+				go client.readAll()
+				client.requireNoError(client.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50}))
+				id := client.openPost("/", true)
 				synctest.Wait()
 				select {
 				case <-closed:
 					t.Error("OnClose was called before the end")
 				default:
 				}
-				c.must(end(c, id))
+				client.requireNoError(end(client, id))
 				<-closed
 			})
 		})

@@ -69,7 +69,7 @@ func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *ser
 	if change != nil {
 		change(&c)
 	}
-	s := &server{h2.NewServer(c), listener, roots}
+	started := &server{h2.NewServer(c), listener, roots}
 	var conns sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	conns.Go(func() {
@@ -81,7 +81,7 @@ func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *ser
 			conns.Go(func() {
 				context.AfterFunc(ctx, func() { _ = conn.Close() })
 				if conn.(*tls.Conn).Handshake() == nil {
-					s.ServeConn(ctx, tlsWire{conn.(*tls.Conn)}, handler)
+					started.ServeConn(ctx, tlsWire{conn.(*tls.Conn)}, handler)
 				}
 				_ = conn.Close()
 			})
@@ -92,7 +92,7 @@ func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *ser
 		cancel()
 		conns.Wait()
 	})
-	return s
+	return started
 }
 
 func (s *server) client(t testing.TB) *http.Client {
@@ -192,8 +192,8 @@ func TestResponsesWithTransport(t *testing.T) {
 	}
 }
 
-// TestManyStreams sends lists, watches and short requests on one connection.
-func TestManyStreams(t *testing.T) {
+// TestConnectionServesManyKindsOfStreams sends lists, watches and short requests on one connection.
+func TestConnectionServesManyKindsOfStreams(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

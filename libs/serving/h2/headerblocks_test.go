@@ -25,14 +25,14 @@ func (c *rawClient) sendBlock(list []byte, size func() int) uint32 {
 	for first := true; first || len(list) > 0; first = false {
 		n := min(len(list), size())
 		if first {
-			c.must(c.WriteHeaders(http2.HeadersFrameParam{
+			c.requireNoError(c.WriteHeaders(http2.HeadersFrameParam{
 				StreamID:      id,
 				BlockFragment: list[:n],
 				EndStream:     true,
 				EndHeaders:    n == len(list),
 			}))
 		} else {
-			c.must(c.WriteContinuation(id, n == len(list), list[:n]))
+			c.requireNoError(c.WriteContinuation(id, n == len(list), list[:n]))
 		}
 		list = list[n:]
 	}
@@ -97,10 +97,10 @@ func TestLargeHeaderMemoryIsReleased(t *testing.T) {
 
 // TestHeaderBlocksInFragments checks that the fragmentation of a header block does not matter.
 func TestHeaderBlocksInFragments(t *testing.T) {
-	asked := make(chan string, 1)
+	permitRequests := make(chan string, 1)
 	client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) },
 		func(_ http.ResponseWriter, r *http.Request) {
-			asked <- fmt.Sprint(r.Header)
+			permitRequests <- fmt.Sprint(r.Header)
 		})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var buf bytes.Buffer
@@ -124,7 +124,7 @@ func TestHeaderBlocksInFragments(t *testing.T) {
 		most := 1 + rnd.IntN(40)
 		id := make(chan uint32, 1)
 		go func() { id <- client.sendBlock(list, func() int { return 1 + rnd.IntN(most) }) }()
-		if got := <-asked; got != fmt.Sprint(want) {
+		if got := <-permitRequests; got != fmt.Sprint(want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 		if got := client.readStatuses(<-id); !slices.Equal(got, []string{"200"}) {

@@ -34,21 +34,21 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 		"of a single field": {field: 40_000, bytes: 40_000, turn: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, asked := &permitWire{}, make(chan int)
+			wire, permitRequests := &permitWire{}, make(chan int)
 			conn := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-				w.fakeWire = newFakeWire(c)
-				return w
-			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(strings.Join(r.Header["X"], "")) })
+				wire.fakeWire = newFakeWire(c)
+				return wire
+			}, func(_ http.ResponseWriter, r *http.Request) { permitRequests <- len(strings.Join(r.Header["X"], "")) })
 			for _, headerField := range []hpack.HeaderField{
 				{Name: ":method", Value: "GET"},
 				{Name: ":scheme", Value: "https"},
 				{Name: ":authority", Value: "a"},
 				{Name: ":path", Value: "/"},
 			} {
-				conn.must(conn.hpack.WriteField(headerField))
+				conn.requireNoError(conn.hpack.WriteField(headerField))
 			}
 			for range test.bytes / test.field {
-				conn.must(conn.hpack.WriteField(hpack.HeaderField{
+				conn.requireNoError(conn.hpack.WriteField(hpack.HeaderField{
 					Name:      "x",
 					Value:     strings.Repeat("~", test.field),
 					Sensitive: true,
@@ -61,7 +61,7 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 				return part
 			}
 			part := next()
-			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{
+			conn.requireNoError(conn.WriteHeaders(http2.HeadersFrameParam{
 				StreamID:      1,
 				BlockFragment: part,
 				EndStream:     true,
@@ -69,13 +69,13 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 			}))
 			for len(remaining) > 0 {
 				part = next()
-				conn.must(conn.WriteContinuation(1, len(remaining) == 0, part))
+				conn.requireNoError(conn.WriteContinuation(1, len(remaining) == 0, part))
 			}
-			if n := <-asked; n != test.bytes {
+			if n := <-permitRequests; n != test.bytes {
 				t.Errorf("got %d bytes, want %v", n, test.bytes)
 			}
-			if w.acquired != test.turn {
-				t.Errorf("acquired a permit: %t, want %t", w.acquired, test.turn)
+			if wire.acquired != test.turn {
+				t.Errorf("acquired a permit: %t, want %t", wire.acquired, test.turn)
 			}
 		})
 	}
@@ -86,20 +86,22 @@ func TestLargeHeadersNeedPermit(t *testing.T) {
 func TestLargeDecodedHeadersNeedPermit(t *testing.T) {
 	conf := config()
 	conf.MaxHeaderBytes = 1 << 20
-	w, asked := &permitWire{}, make(chan bool, 1)
+	wire, permitRequests := &permitWire{}, make(chan bool, 1)
 	conn := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire {
-		w.fakeWire = newFakeWire(c)
-		return w
-	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.acquired && len(r.Header["X"]) == 20 })
+		wire.fakeWire = newFakeWire(c)
+		return wire
+	}, func(_ http.ResponseWriter, r *http.Request) {
+		permitRequests <- wire.acquired && len(r.Header["X"]) == 20
+	})
 	list := encodeRequest(conn.hpack, &conn.block,
 		slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
 	conn.sendBlock(list, func() int { return 16 << 10 })
-	if !<-asked {
+	if !<-permitRequests {
 		t.Error("no permit was acquired")
 	}
 	conn.readStatuses(1)
 	conn.ping()
-	if w.hasPermit {
+	if wire.hasPermit {
 		t.Error("the permit is still held")
 	}
 }

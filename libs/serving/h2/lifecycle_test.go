@@ -21,10 +21,10 @@ import (
 func TestSettingsAreAcknowledgedOnce(t *testing.T) {
 	rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
 	rawClient.writeFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, "")
-	rawClient.must(rawClient.WritePing(false, [8]byte{77}))
+	rawClient.requireNoError(rawClient.WritePing(false, [8]byte{77}))
 	for acks := 0; ; {
 		frame, err := rawClient.ReadFrame()
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		if frame.Header().Type == http2.FramePing {
 			if acks != 1 {
 				t.Errorf("got %d SETTINGS acknowledgments, want 1", acks)
@@ -48,7 +48,7 @@ func TestConnectionClosesAfterResetOfLastStream(t *testing.T) {
 		c.s.Shutdown()
 		c.expect(event{0, "away"})
 		time.Sleep(10 * time.Second)
-		c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
+		c.requireNoError(c.WriteRSTStream(1, http2.ErrCodeCancel))
 		c.expect(event{11 * time.Second, "end"})
 	})
 }
@@ -63,7 +63,7 @@ func TestRunningHandlerKeepsConnection(t *testing.T) {
 	testTimedHandler(t, true, stays, func(c *timedClient, end chan struct{}) {
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		synctest.Wait()
-		c.must(c.WriteRSTStream(1, http2.ErrCodeCancel))
+		c.requireNoError(c.WriteRSTStream(1, http2.ErrCodeCancel))
 		time.Sleep(10*time.Minute + 30*time.Second) // longer than the deadline
 		close(end)
 		for got := range c.events {
@@ -92,7 +92,7 @@ func TestUnreadBodiesAreRefunded(t *testing.T) {
 			remaining -= n
 			flowClient.send(id, remaining == 0, make([]byte, n), nil)
 		}
-		flowClient.must(flowClient.WriteSettings()) // follows all data
+		flowClient.requireNoError(flowClient.WriteSettings()) // follows all data
 		turn <- struct{}{}
 		flowClient.await(func() bool { return flowClient.ended[id] })
 	}
@@ -124,12 +124,12 @@ func TestPanicAfterEndFreesOneHandlerSlot(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, client) }()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings()))
+		c.requireNoError(errors.Join(err, c.WriteSettings()))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		synctest.Wait()
 		c.writeFrame(http2.FrameHeaders, endFlags, 3, postRequest)
 		synctest.Wait()
-		c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
+		c.requireNoError(c.WriteRSTStream(3, http2.ErrCodeCancel))
 		c.writeFrame(http2.FrameHeaders, endFlags, 5, postRequest)
 		synctest.Wait()
 		if started != 2 {
@@ -157,21 +157,21 @@ func TestDeadlineResetsStreamWhileWritingQueue(t *testing.T) {
 					<-r.Context().Done()
 				}))
 		}()
-		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		raw := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		go func() {
 			_, err := io.WriteString(client, http2.ClientPreface)
-			c.must(errors.Join(err, c.WriteSettings()))
+			raw.requireNoError(errors.Join(err, raw.WriteSettings()))
 		}()
 		for acked := false; !acked; {
-			f, err := c.ReadFrame()
-			c.must(err)
+			f, err := raw.ReadFrame()
+			raw.requireNoError(err)
 			s, ok := f.(*http2.SettingsFrame)
 			acked = ok && s.IsAck()
 		}
 		synctest.Wait()
-		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
+		raw.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		time.Sleep(20 * time.Second)
-		if got := c.readEvent(); got != "reset 1 INTERNAL_ERROR" {
+		if got := raw.readEvent(); got != "reset 1 INTERNAL_ERROR" {
 			t.Errorf("got %s, want a reset", got)
 		}
 		_ = client.Close()
@@ -206,7 +206,7 @@ func TestQueuedEventsAreLimited(t *testing.T) {
 		}()
 		_, err := io.WriteString(client, http2.ClientPreface)
 		const most = 1 << 30
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}),
+		c.requireNoError(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}),
 			c.WriteWindowUpdate(0, most)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		synctest.Wait()
@@ -252,16 +252,16 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 					_, _ = w.Write(make([]byte, size))
 				}))
 		}()
-		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		raw := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
-			c.WriteWindowUpdate(0, 1<<30)))
+		raw.requireNoError(errors.Join(err, raw.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+			raw.WriteWindowUpdate(0, 1<<30)))
 		for i := range uint32(responses) {
-			c.writeFrame(http2.FrameHeaders, endFlags, 2*i+1, postRequest)
+			raw.writeFrame(http2.FrameHeaders, endFlags, 2*i+1, postRequest)
 		}
 		synctest.Wait()
 		for complete := 0; complete < responses; {
-			frame, err := c.ReadFrame()
+			frame, err := raw.ReadFrame()
 			if err != nil {
 				t.Errorf("got %d responses, then %v", complete, err)
 				break
@@ -272,7 +272,7 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 					break
 				}
 				time.Sleep(10 * time.Second)
-				c.writeFrame(99, 0, 0, "") // counts as liveness
+				raw.writeFrame(99, 0, 0, "") // counts as liveness
 			}
 		}
 		_ = client.Close()

@@ -145,7 +145,7 @@ func (c *rawClient) openWindows(f *http2.DataFrame) {
 func (c *rawClient) next() http2.Frame {
 	c.t.Helper()
 	f, err := c.ReadFrame()
-	c.must(err)
+	c.requireNoError(err)
 	return f
 }
 
@@ -170,11 +170,11 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 						sleep(r, time.Second)
 					}
 				})
-				rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
-				rawClient.must(rawClient.WriteWindowUpdate(0, 1<<20))
-				watch := rawClient.post("/watch", true)
+				rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+				rawClient.requireNoError(rawClient.WriteWindowUpdate(0, 1<<20))
+				watch := rawClient.openPost("/watch", true)
 				for range lists {
-					rawClient.post("/list", true)
+					rawClient.openPost("/list", true)
 				}
 				events, complete, bytes := 0, 0, 0
 				for complete < lists {
@@ -217,7 +217,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			_, _ = w.Write(make([]byte, 300_000))
 		})
 		rawClient.openAllWindows()
-		late, other := rawClient.post("/late", true), rawClient.post("/other", true)
+		late, otherStream := rawClient.openPost("/late", true), rawClient.openPost("/other", true)
 		reset := false
 		for complete := false; !complete || !reset; {
 			switch f := rawClient.next().(type) {
@@ -230,7 +230,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
 			case *http2.DataFrame:
-				complete = complete || f.StreamEnded() && f.StreamID == other
+				complete = complete || f.StreamEnded() && f.StreamID == otherStream
 				if reset && f.StreamID == late {
 					t.Fatal("DATA after the reset")
 				}
@@ -250,7 +250,7 @@ func TestDownloadCountsAsLiveness(t *testing.T) {
 		conf.PingAfter, conf.PingTimeout = time.Second, time.Second
 		rawClient := dialSlow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
 		rawClient.openAllWindows()
-		rawClient.post("/", true)
+		rawClient.openPost("/", true)
 		for complete := false; !complete; {
 			if f, ok := rawClient.next().(*http2.DataFrame); ok {
 				complete = f.StreamEnded()
@@ -273,12 +273,12 @@ func TestStalledConnectionIsClosed(t *testing.T) {
 					_, err := w.Write(make([]byte, 1<<20))
 					failed <- err
 				})
-				rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+				rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 				if window > 0 {
-					rawClient.must(rawClient.WriteWindowUpdate(0, window))
-					rawClient.post("/", true)
+					rawClient.requireNoError(rawClient.WriteWindowUpdate(0, window))
+					rawClient.openPost("/", true)
 				} else {
-					rawClient.post("/", true)
+					rawClient.openPost("/", true)
 					defer rawClient.readInBackground()()
 				}
 				if err := <-failed; !errors.Is(err, h2.ErrStalled) {
@@ -304,9 +304,9 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 				sleep(r, 100*time.Millisecond)
 			}
 		})
-		rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
-		shut, open := rawClient.post("/shut", true), rawClient.post("/open", true)
-		rawClient.post("/patient", true)
+		rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
+		shut, open := rawClient.openPost("/shut", true), rawClient.openPost("/open", true)
+		rawClient.openPost("/patient", true)
 		reset, after := false, 0
 		for after < 1000 {
 			switch f := rawClient.next().(type) {
@@ -341,7 +341,7 @@ func TestLongResponseNeedsMinRate(t *testing.T) {
 					failed <- err
 				})
 				rawClient.openAllWindows()
-				rawClient.post("/", true)
+				rawClient.openPost("/", true)
 				defer rawClient.readInBackground()()
 				if err := <-failed; (err == nil) != complete {
 					t.Errorf("Write() = %v, want success: %v", err, complete)

@@ -79,24 +79,24 @@ func dialRaw(t *testing.T, handler http.HandlerFunc) *rawClient {
 func dialServer(t *testing.T, s *h2.Server, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *rawClient {
 	t.Helper()
 	client, server := net.Pipe()
-	c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t, ended: make(chan any, 1)}
-	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
+	raw := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t, ended: make(chan any, 1)}
+	raw.ReadMetaHeaders, raw.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&raw.block)
 	go func() {
-		defer func() { c.ended <- recover() }()
+		defer func() { raw.ended <- recover() }()
 		s.ServeConn(context.Background(), wire(server), handler)
 	}()
 	t.Cleanup(func() {
 		_ = client.Close()
-		if v := <-c.ended; v != nil {
+		if v := <-raw.ended; v != nil {
 			t.Errorf("the server panicked: %v, want nil", v)
 		}
 	})
 	_, err := io.WriteString(client, http2.ClientPreface)
-	c.must(errors.Join(err, c.WriteSettings()))
-	return c
+	raw.requireNoError(errors.Join(err, raw.WriteSettings()))
+	return raw
 }
 
-func (c *rawClient) must(err error) {
+func (c *rawClient) requireNoError(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -104,7 +104,7 @@ func (c *rawClient) must(err error) {
 }
 
 // post starts a stream.
-func (c *rawClient) post(path string, end bool, more ...hpack.HeaderField) uint32 {
+func (c *rawClient) openPost(path string, end bool, more ...hpack.HeaderField) uint32 {
 	c.t.Helper()
 	c.block.Reset()
 	fields := []hpack.HeaderField{
@@ -114,11 +114,11 @@ func (c *rawClient) post(path string, end bool, more ...hpack.HeaderField) uint3
 		{Name: ":path", Value: path},
 	}
 	for _, f := range append(fields, more...) {
-		c.must(c.hpack.WriteField(f))
+		c.requireNoError(c.hpack.WriteField(f))
 	}
 	c.id += 2
 	id := c.id - 1
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{
+	c.requireNoError(c.WriteHeaders(http2.HeadersFrameParam{
 		StreamID:      id,
 		BlockFragment: c.block.Bytes(),
 		EndHeaders:    true,
@@ -132,7 +132,7 @@ func (c *rawClient) readStatuses(id uint32) (codes []string) {
 	c.t.Helper()
 	for {
 		frame, err := c.ReadFrame()
-		c.must(err)
+		c.requireNoError(err)
 		if frame.Header().StreamID != id {
 			continue
 		}
@@ -161,14 +161,14 @@ func TestClosedStreamDropsQueuedFrames(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})
-	id := rawClient.post("/body", false)
+	id := rawClient.openPost("/body", false)
 	for range parts {
-		rawClient.must(rawClient.WriteData(id, false, make([]byte, part)))
-		rawClient.must(<-read)
+		rawClient.requireNoError(rawClient.WriteData(id, false, make([]byte, part)))
+		rawClient.requireNoError(<-read)
 	}
-	rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
+	rawClient.requireNoError(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 	<-gone
-	if codes := rawClient.readStatuses(rawClient.post("/", true)); len(codes) != 1 || codes[0] != "200" {
+	if codes := rawClient.readStatuses(rawClient.openPost("/", true)); len(codes) != 1 || codes[0] != "200" {
 		t.Errorf("another stream got %v, want 200", codes)
 	}
 }
@@ -177,12 +177,12 @@ func TestClosedStreamDropsQueuedFrames(t *testing.T) {
 // the response has ended.
 func TestZeroWindowUpdateResetsStream(t *testing.T) {
 	rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
-	id := rawClient.post("/", true)
+	id := rawClient.openPost("/", true)
 	rawClient.readStatuses(id)
-	rawClient.must(rawClient.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
+	rawClient.requireNoError(rawClient.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
 	for {
 		f, err := rawClient.ReadFrame()
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		if f, ok := f.(*http2.RSTStreamFrame); ok {
 			if f.StreamID != id || f.ErrCode != http2.ErrCodeProtocol {
 				t.Errorf("got %v, want a protocol error", f)
@@ -198,21 +198,21 @@ func TestFramesAfterReset(t *testing.T) {
 	for name, resets := range map[string]bool{"client reset": true, "server reset only": false} {
 		t.Run(name, func(t *testing.T) {
 			rawClient := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
-			id := rawClient.post("/", false)
+			id := rawClient.openPost("/", false)
 			for closed := false; !closed; { // the rest of the body is not needed
 				f, err := rawClient.ReadFrame()
-				rawClient.must(err)
+				rawClient.requireNoError(err)
 				_, closed = f.(*http2.RSTStreamFrame)
 			}
 			if resets {
-				rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
+				rawClient.requireNoError(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 			}
 			rawClient.id = id - 1
-			rawClient.post("/", true)
-			rawClient.must(rawClient.WritePing(false, [8]byte{}))
+			rawClient.openPost("/", true)
+			rawClient.requireNoError(rawClient.WritePing(false, [8]byte{}))
 			for {
 				f, err := rawClient.ReadFrame()
-				rawClient.must(err)
+				rawClient.requireNoError(err)
 				switch f := f.(type) {
 				case *http2.PingFrame:
 					if resets {
@@ -232,14 +232,14 @@ func TestFramesAfterReset(t *testing.T) {
 
 // TestContinuePrecedesResponse checks the order of the 100 response and the final response.
 func TestContinuePrecedesResponse(t *testing.T) {
-	both := make(chan struct{})
+	responses := make(chan struct{})
 	rawClient := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
-		close(both)
+		close(responses)
 	})
-	id := rawClient.post("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
-	rawClient.must(rawClient.WriteData(id, true, []byte("the client did not wait")))
-	<-both
+	id := rawClient.openPost("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
+	rawClient.requireNoError(rawClient.WriteData(id, true, []byte("the client did not wait")))
+	<-responses
 	if codes := rawClient.readStatuses(id); len(codes) != 2 || codes[0] != "100" || codes[1] != "200" {
 		t.Errorf("statuses = %v, want 100 and 200", codes)
 	}
@@ -256,16 +256,16 @@ func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
 	})
 	for n := range rounds {
 		for range streams {
-			id := rawClient.post("/", true)
-			rawClient.must(rawClient.WriteData(id, true, nil)) // DATA after END_STREAM
-			rawClient.must(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
+			id := rawClient.openPost("/", true)
+			rawClient.requireNoError(rawClient.WriteData(id, true, nil)) // DATA after END_STREAM
+			rawClient.requireNoError(rawClient.WriteRSTStream(id, http2.ErrCodeCancel))
 			<-done
 		}
 		ping := [8]byte{byte(n + 1)}
-		rawClient.must(rawClient.WritePing(false, ping))
+		rawClient.requireNoError(rawClient.WritePing(false, ping))
 		for received := false; !received; {
 			f, err := rawClient.ReadFrame()
-			rawClient.must(err)
+			rawClient.requireNoError(err)
 			p, ok := f.(*http2.PingFrame)
 			received = ok && p.Data == ping
 		}
@@ -282,20 +282,20 @@ func TestStreamsShareConnection(t *testing.T) {
 		started <- struct{}{}
 		_, _ = w.Write(response)
 	})
-	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
-	one, other := rawClient.post("/", true), rawClient.post("/", true)
+	rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
+	firstStream, secondStream := rawClient.openPost("/", true), rawClient.openPost("/", true)
 	<-started
 	<-started
-	rawClient.must(rawClient.WriteWindowUpdate(0, 2*size)) // until now neither has received much
+	rawClient.requireNoError(rawClient.WriteWindowUpdate(0, 2*size)) // until now neither has received much
 	received := map[uint32]int{}
-	for received[one] < size && received[other] < size {
+	for received[firstStream] < size && received[secondStream] < size {
 		f, err := rawClient.ReadFrame()
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		if d, ok := f.(*http2.DataFrame); ok {
 			received[d.StreamID] += len(d.Data())
 		}
 	}
-	if least := min(received[one], received[other]); least < size/8 { // the other may have started late
+	if least := min(received[firstStream], received[secondStream]); least < size/8 { // the other may have started late
 		t.Errorf("one response is complete after %d bytes of the other, want at least %v", least, size/8)
 	}
 }
@@ -312,7 +312,7 @@ func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 		done <- struct{}{}
 	})
 	for range requests {
-		rawClient.post("/", true)
+		rawClient.openPost("/", true)
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -333,7 +333,7 @@ func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
 	for range requests {
 		<-done
 	}
-	rawClient.must(<-sent)
+	rawClient.requireNoError(<-sent)
 }
 
 // TestMalformedLargeHeadersGet431 checks that a too large header section gets 431, although it is
@@ -350,7 +350,7 @@ func TestMalformedLargeHeadersGet431(t *testing.T) {
 		{Name: ":scheme", Value: "https"},
 		{Name: ":path", Value: "/"},
 	}, more...) {
-		rawClient.must(rawClient.hpack.WriteField(headerField))
+		rawClient.requireNoError(rawClient.hpack.WriteField(headerField))
 	}
 	block := rawClient.block.Bytes()
 	sent := make(chan error, 1)
@@ -366,7 +366,7 @@ func TestMalformedLargeHeadersGet431(t *testing.T) {
 	if codes := rawClient.readStatuses(1); len(codes) != 1 || codes[0] != "431" {
 		t.Errorf("statuses = %v, want 431", codes)
 	}
-	rawClient.must(<-sent)
+	rawClient.requireNoError(<-sent)
 }
 
 // FuzzFrames checks that the server survives arbitrary input, and ends when the client closes the

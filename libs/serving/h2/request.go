@@ -286,7 +286,7 @@ func (b *headerBlock) fieldLength(data []byte) int {
 // decodeInt decodes an integer whose prefix is the last bits of the first byte (RFC 7541, "Integer
 // Representation"). n is the encoded size in bytes, 0 if the integer is incomplete, or negative if
 // it is too long.
-func decodeInt(data []byte, bits int) (value uint64, n int) {
+func decodeInt(data []byte, bits int) (value uint64, prefix int) {
 	if len(data) == 0 {
 		return 0, 0
 	}
@@ -295,13 +295,13 @@ func decodeInt(data []byte, bits int) (value uint64, n int) {
 	if value < prefixMax {
 		return value, 1
 	}
-	for n = 1; n < len(data); n++ {
-		if n > maxIntBytes {
+	for prefix = 1; prefix < len(data); prefix++ {
+		if prefix > maxIntBytes {
 			return 0, -1
 		}
-		value += uint64(data[n]&0x7f) << (7 * (n - 1))
-		if data[n]&0x80 == 0 {
-			return value, n + 1
+		value += uint64(data[prefix]&0x7f) << (7 * (prefix - 1))
+		if data[prefix]&0x80 == 0 {
+			return value, prefix + 1
 		}
 	}
 	return 0, 0

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDeclaredTrailers checks that the bytes of declared trailer names are limited.
-func TestDeclaredTrailers(t *testing.T) {
+// TestDeclaredTrailerNamesAreLimited checks that the bytes of declared trailer names are limited.
+func TestDeclaredTrailerNamesAreLimited(t *testing.T) {
 	long := strings.Repeat("x,", maxTrailerNames/2-8)
 	for _, test := range []struct {
 		lists, want []string

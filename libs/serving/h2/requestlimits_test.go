@@ -16,7 +16,7 @@ import (
 
 // TestTooManyFieldsGet431 checks the limit on the number of header fields.
 func TestTooManyFieldsGet431(t *testing.T) {
-	for n, want := range map[int]string{10_000 - 4: "200", 10_001 - 4: "431"} {
+	for fields, want := range map[int]string{10_000 - 4: "200", 10_001 - 4: "431"} {
 		c := config()
 		c.MaxHeaderBytes = 1 << 20
 		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return newFakeWire(c) },
@@ -25,10 +25,10 @@ func TestTooManyFieldsGet431(t *testing.T) {
 					t.Errorf("got %d fields, want %v", len(r.Header["X"]), 10_000-4)
 				}
 			})
-		list := encodeRequest(client.hpack, &client.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, n)...)
+		list := encodeRequest(client.hpack, &client.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, fields)...)
 		go client.sendBlock(list, func() int { return 16 << 10 })
 		if got := client.readStatuses(1); !slices.Equal(got, []string{want}) {
-			t.Errorf("%d fields: got statuses %v, want %s", n, got, want)
+			t.Errorf("%d fields: got statuses %v, want %s", fields, got, want)
 		}
 	}
 }
@@ -61,10 +61,10 @@ func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
 			want: "away ENHANCE_YOUR_CALM"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &rejectingWire{}
+			wire := &rejectingWire{}
 			client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-				w.fakeWire = newFakeWire(c)
-				return w
+				wire.fakeWire = newFakeWire(c)
+				return wire
 			}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 			kind := http2.FrameHeaders
 			for _, part := range test.parts {
@@ -74,7 +74,7 @@ func TestUnfinishedLargeHeadersAreLimited(t *testing.T) {
 			if test.want == pingAck {
 				client.writeFrame(kind, endsHeaders, 1, customField)
 				client.ping()
-				if n := w.requested.Load(); n > 0 {
+				if n := wire.requested.Load(); n > 0 {
 					t.Errorf("%d bytes were reserved, want 0", n)
 				}
 			} else if got := client.readEvent(); got != test.want {
@@ -90,7 +90,7 @@ func TestHandlersAreLimited(t *testing.T) {
 	const most = 2
 	conf := config()
 	conf.MaxStreams = most
-	end, started := make(chan struct{}), make(chan string, 1000)
+	endHandler, started := make(chan struct{}), make(chan string, 1000)
 	var running atomic.Int64
 	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newFakeWire(c) },
 		func(_ http.ResponseWriter, r *http.Request) {
@@ -98,22 +98,22 @@ func TestHandlersAreLimited(t *testing.T) {
 				t.Errorf("%d handlers are running, want at most %v", n, most)
 			}
 			started <- r.URL.Path
-			<-end // even if the client resets the stream
+			<-endHandler // even if the client resets the stream
 			running.Add(-1)
 		})
 	for range most {
-		client.must(client.WriteRSTStream(client.post("/first", true), http2.ErrCodeCancel))
+		client.requireNoError(client.WriteRSTStream(client.openPost("/first", true), http2.ErrCodeCancel))
 		<-started
 	}
-	kept := client.post("/kept", true)
+	kept := client.openPost("/kept", true)
 	for range 20 * most {
-		client.must(client.WriteRSTStream(client.post("/given-up", true), http2.ErrCodeCancel))
+		client.requireNoError(client.WriteRSTStream(client.openPost("/given-up", true), http2.ErrCodeCancel))
 	}
 	client.ping()
 	if len(started) > 0 {
 		t.Errorf("at the limit: got %s started, want none", <-started)
 	}
-	close(end)
+	close(endHandler)
 	if got := client.readResponse(kept); got != "200; content-length=0" {
 		t.Errorf("waiting request got %s, want \"200; content-length=0\"", got)
 	}
@@ -134,9 +134,9 @@ func TestQueuedRequestOfClosedConnectionDoesNotRun(t *testing.T) {
 			started <- struct{}{}
 			<-end
 		})
-	client.must(client.WriteRSTStream(client.post("/", true), http2.ErrCodeCancel))
+	client.requireNoError(client.WriteRSTStream(client.openPost("/", true), http2.ErrCodeCancel))
 	<-started
-	client.post("/", true)
+	client.openPost("/", true)
 	client.ping()
 	_ = client.Conn.Close()
 	over := <-client.ended

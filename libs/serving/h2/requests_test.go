@@ -49,14 +49,14 @@ const (
 // sendHeaders sends a HEADERS frame with the fields.
 func (c *rawClient) sendHeaders(id uint32, flags http2.Flags, list []hpack.HeaderField) {
 	c.t.Helper()
-	c.must(c.WriteRawFrame(http2.FrameHeaders, flags|endsHeaders, id, c.encode(list)))
+	c.requireNoError(c.WriteRawFrame(http2.FrameHeaders, flags|endsHeaders, id, c.encode(list)))
 }
 
 func (c *rawClient) encode(list []hpack.HeaderField) []byte {
 	c.t.Helper()
 	c.block.Reset()
 	for _, f := range list {
-		c.must(c.hpack.WriteField(f))
+		c.requireNoError(c.hpack.WriteField(f))
 	}
 	return c.block.Bytes()
 }
@@ -99,7 +99,7 @@ func (c *rawClient) waitFor(want string) {
 // ping checks that the connection is open.
 func (c *rawClient) ping() {
 	c.t.Helper()
-	c.must(c.WritePing(false, [8]byte{77}))
+	c.requireNoError(c.WritePing(false, [8]byte{77}))
 	if got := c.readEvent(); got != "ping 77" {
 		c.t.Errorf("got %s, want ping 77", got)
 	}
@@ -172,8 +172,8 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 	}
 }
 
-// TestRequestFields checks how handlers see valid requests.
-func TestRequestFields(t *testing.T) {
+// TestHandlersSeeFieldsOfRequests checks how handlers see valid requests.
+func TestHandlersSeeFieldsOfRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		list []hpack.HeaderField
 		body string // "" ends the stream with HEADERS; a body that ends in "sum" has trailers
@@ -275,7 +275,7 @@ func TestRequestFields(t *testing.T) {
 			} else {
 				client.sendHeaders(1, 0, test.list)
 				trailers := strings.HasSuffix(test.body, "sum")
-				client.must(client.WriteData(1, !trailers, []byte(test.body)))
+				client.requireNoError(client.WriteData(1, !trailers, []byte(test.body)))
 				if trailers {
 					client.sendHeaders(1, endsStream, fields("x-sum: 1", "host: b", "x-sum: 2"))
 				}
@@ -304,20 +304,20 @@ func TestBodyLengthMismatchResetsStream(t *testing.T) {
 	}{
 		"more": {
 			declared: "4",
-			frames:   func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) },
+			frames:   func(c *rawClient) { c.requireNoError(c.WriteData(1, false, []byte("texts"))) },
 			want:     "reset 1 PROTOCOL_ERROR",
 		},
 		"more in parts": {declared: "4", frames: func(c *rawClient) {
-			c.must(c.WriteData(1, false, []byte("tex")))
-			c.must(c.WriteData(1, false, []byte("ts")))
+			c.requireNoError(c.WriteData(1, false, []byte("tex")))
+			c.requireNoError(c.WriteData(1, false, []byte("ts")))
 		}, want: "reset 1 PROTOCOL_ERROR"},
 		"less": {
 			declared: "4",
-			frames:   func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) },
+			frames:   func(c *rawClient) { c.requireNoError(c.WriteData(1, true, []byte("tex"))) },
 			want:     "reset 1 PROTOCOL_ERROR",
 		},
 		"less, then trailers": {declared: "4", frames: func(c *rawClient) {
-			c.must(c.WriteData(1, false, []byte("tex")))
+			c.requireNoError(c.WriteData(1, false, []byte("tex")))
 			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, want: "reset 1 PROTOCOL_ERROR"},
 		"trailers that do not end it": {
@@ -341,16 +341,16 @@ func TestBodyLengthMismatchResetsStream(t *testing.T) {
 			want:     "reset 1 PROTOCOL_ERROR",
 		},
 		"data after the end": {declared: "0", frames: func(c *rawClient) {
-			c.must(c.WriteData(1, true, nil))
-			c.must(c.WriteData(1, true, []byte("x")))
+			c.requireNoError(c.WriteData(1, true, nil))
+			c.requireNoError(c.WriteData(1, true, []byte("x")))
 		}, want: "reset 1 STREAM_CLOSED"},
 		"trailers after the end": {declared: "0", frames: func(c *rawClient) {
-			c.must(c.WriteData(1, true, nil))
+			c.requireNoError(c.WriteData(1, true, nil))
 			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, want: "reset 1 STREAM_CLOSED"},
 		"padding is none of it": {
 			declared: "4",
-			frames:   func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) },
+			frames:   func(c *rawClient) { c.requireNoError(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) },
 			want:     "ping 77",
 		},
 	} {

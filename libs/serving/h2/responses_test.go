@@ -102,23 +102,23 @@ func testResponses(t *testing.T, method string, all map[string]responseCase) {
 	}
 }
 
-// TestResponseHeaders checks which header fields a response has.
-func TestResponseHeaders(t *testing.T) {
-	set := func(name string, values ...string) func(*testing.T, http.ResponseWriter) {
+// TestResponsesHaveExpectedHeaders checks which header fields a response has.
+func TestResponsesHaveExpectedHeaders(t *testing.T) {
+	setHeader := func(name string, values ...string) func(*testing.T, http.ResponseWriter) {
 		return func(_ *testing.T, w http.ResponseWriter) { w.Header()[name] = values }
 	}
 	testResponses(t, "GET", map[string]responseCase{
 		"none":                 {handler: func(*testing.T, http.ResponseWriter) {}, want: "200; content-length=0"},
-		"some":                 {handler: set("X", "a", "b"), want: "200; content-length=0; x=a; x=b"},
-		"a date":               {handler: set("Date", "then"), want: "200; content-length=0; date=then"},
-		"a bad name":           {handler: set("X y", "a"), want: "200; content-length=0"},
-		"a bad value":          {handler: set("X", "a\nb", "c"), want: "200; content-length=0; x=c"},
-		"those of a hop":       {handler: set("Keep-Alive", "5"), want: "200; content-length=0"},
-		"an encoding":          {handler: set("Transfer-Encoding", "chunked"), want: "200; content-length=0"},
-		"an upgrade":           {handler: set("Upgrade", "x"), want: "200; content-length=0"},
-		"to stay":              {handler: set("Connection", "keep-alive"), want: "200; content-length=0"},
-		"to do nothing":        {handler: set("Connection"), want: "200; content-length=0"},
-		"a length that is not": {handler: set("Content-Length", "x"), want: "200; content-length=0"},
+		"some":                 {handler: setHeader("X", "a", "b"), want: "200; content-length=0; x=a; x=b"},
+		"a date":               {handler: setHeader("Date", "then"), want: "200; content-length=0; date=then"},
+		"a bad name":           {handler: setHeader("X y", "a"), want: "200; content-length=0"},
+		"a bad value":          {handler: setHeader("X", "a\nb", "c"), want: "200; content-length=0; x=c"},
+		"those of a hop":       {handler: setHeader("Keep-Alive", "5"), want: "200; content-length=0"},
+		"an encoding":          {handler: setHeader("Transfer-Encoding", "chunked"), want: "200; content-length=0"},
+		"an upgrade":           {handler: setHeader("Upgrade", "x"), want: "200; content-length=0"},
+		"to stay":              {handler: setHeader("Connection", "keep-alive"), want: "200; content-length=0"},
+		"to do nothing":        {handler: setHeader("Connection"), want: "200; content-length=0"},
+		"a length that is not": {handler: setHeader("Content-Length", "x"), want: "200; content-length=0"},
 		"no type": {
 			handler: func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) },
 			want:    "200; " + contentLength + `1; "a"`,
@@ -166,8 +166,8 @@ func TestResponseHeaders(t *testing.T) {
 	}
 }
 
-// TestResponseBodies checks bodies, lengths and errors of writes.
-func TestResponseBodies(t *testing.T) {
+// TestBodyWritesMatchDeclaredLength checks bodies, lengths and errors of writes.
+func TestBodyWritesMatchDeclaredLength(t *testing.T) {
 	long := strings.Repeat("x", 20_000)
 	flush := func(t *testing.T, w http.ResponseWriter) {
 		if err := http.NewResponseController(w).Flush(); err != nil {
@@ -255,8 +255,8 @@ func TestResponseBodies(t *testing.T) {
 	})
 }
 
-// TestResponseTrailers checks declared and undeclared trailers.
-func TestResponseTrailers(t *testing.T) {
+// TestDeclaredAndUndeclaredTrailersAreSent checks declared and undeclared trailers.
+func TestDeclaredAndUndeclaredTrailersAreSent(t *testing.T) {
 	long := strings.Repeat("x", 20_000)
 	testResponses(t, "GET", map[string]responseCase{
 		"declared": {handler: func(t *testing.T, w http.ResponseWriter) {
@@ -317,8 +317,8 @@ func TestWritesFailAfterHandlerReturns(t *testing.T) {
 	}
 }
 
-// TestExpectContinue checks that 100 is sent once, and only before the response.
-func TestExpectContinue(t *testing.T) {
+// TestContinueIsSentOnceBeforeResponse checks that 100 is sent once, and only before the response.
+func TestContinueIsSentOnceBeforeResponse(t *testing.T) {
 	for name, test := range map[string]struct {
 		first string // before the body is read
 		want  []string
@@ -336,7 +336,7 @@ func TestExpectContinue(t *testing.T) {
 				}
 			})
 			client.sendHeaders(1, 0, getFields("expect: 100-continue"))
-			client.must(client.WriteData(1, true, []byte("ab")))
+			client.requireNoError(client.WriteData(1, true, []byte("ab")))
 			if got := client.readStatuses(1); !slices.Equal(got, test.want) {
 				t.Errorf("statuses = %v, want %v", got, test.want)
 			}

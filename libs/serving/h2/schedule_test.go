@@ -14,52 +14,55 @@ import (
 )
 
 // acquireWaiting calls acquire on a stream while another one holds the token, and then calls then.
-func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
+func acquireWaiting(t *testing.T, then func(connection *conn, s *stream)) (connection *conn, err error) {
 	synctest.Test(t, func(*testing.T) {
-		c = &conn{server: NewServer(Config{}), wire: deadlineWire{}, streams: map[uint32]*stream{}}
-		c.queueSpace.L, c.tokenTaken, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
-		s := &stream{conn: c, id: 1, cancel: func() {}}
-		c.streams[1] = s
+		connection = &conn{server: NewServer(Config{}), wire: deadlineWire{}, streams: map[uint32]*stream{}}
+		connection.queueSpace.L, connection.tokenTaken, connection.config, connection.timer = &connection.mu, true, &Config{}, time.NewTimer(time.Hour)
+		s := &stream{conn: connection, id: 1, cancel: func() {}}
+		connection.streams[1] = s
 		got := make(chan error)
 		go func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			err := c.acquireToken(s)
+			connection.mu.Lock()
+			defer connection.mu.Unlock()
+			err := connection.acquireToken(s)
 			go func() { got <- err }()
 		}()
 		synctest.Wait()
-		c.mu.Lock()
-		then(c, s)
-		c.mu.Unlock()
+		connection.mu.Lock()
+		then(connection, s)
+		connection.mu.Unlock()
 		err = <-got
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		connection.mu.Lock()
+		defer connection.mu.Unlock()
 	})
-	return c, err
+	return connection, err
 }
 
-// TestAcquireWriteToken checks that a waiting stream gets the token, and that streams that are
-// closed meanwhile do not keep it.
-func TestAcquireWriteToken(t *testing.T) {
-	c, err := acquireWaiting(t, func(c *conn, s *stream) { c.releaseToken(nil) })
-	if err != nil || !c.tokenTaken || len(c.waitingForToken) > 0 {
-		t.Errorf("after release: got token taken: %t, error %v, want true, no error", c.tokenTaken, err)
+// TestWaitingStreamGetsWriteToken checks that a waiting stream gets the token, and that streams
+// that are closed meanwhile do not keep it.
+func TestWaitingStreamGetsWriteToken(t *testing.T) {
+	connection, err := acquireWaiting(t, func(connection *conn, s *stream) { connection.releaseToken(nil) })
+	if err != nil || !connection.tokenTaken || len(connection.waitingForToken) > 0 {
+		t.Errorf("after release: got token taken: %t, error %v, want true, no error", connection.tokenTaken, err)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.closeStream(s, errResetByClient) })
-	if !errors.Is(err, errResetByClient) || !c.tokenTaken || len(c.waitingForToken) > 0 {
+	connection, err = acquireWaiting(t, func(connection *conn, s *stream) { connection.closeStream(s, errResetByClient) })
+	if !errors.Is(err, errResetByClient) || !connection.tokenTaken || len(connection.waitingForToken) > 0 {
 		t.Errorf("after close: got %d waiting, token taken: %t, error %v, want none, true, %v",
-			len(c.waitingForToken), c.tokenTaken, err, errResetByClient)
+			len(connection.waitingForToken), connection.tokenTaken, err, errResetByClient)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.releaseToken(nil); c.closeStream(s, errResetByClient) })
-	if !errors.Is(err, errResetByClient) || c.tokenTaken {
-		t.Errorf("after release and close: got token taken: %t, error %v, want false, %v", c.tokenTaken, err, errResetByClient)
+	connection, err = acquireWaiting(t, func(connection *conn, s *stream) {
+		connection.releaseToken(nil)
+		connection.closeStream(s, errResetByClient)
+	})
+	if !errors.Is(err, errResetByClient) || connection.tokenTaken {
+		t.Errorf("after release and close: got token taken: %t, error %v, want false, %v", connection.tokenTaken, err, errResetByClient)
 	}
-	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.terminate(errPingTimeout) })
-	if err == nil || len(c.waitingForToken) > 0 {
-		t.Errorf("after fail: got %d waiting, error %v, want none and an error", len(c.waitingForToken), err)
+	connection, err = acquireWaiting(t, func(connection *conn, s *stream) { connection.terminate(errPingTimeout) })
+	if err == nil || len(connection.waitingForToken) > 0 {
+		t.Errorf("after fail: got %d waiting, error %v, want none and an error", len(connection.waitingForToken), err)
 	}
-	c = &conn{server: NewServer(Config{}), schedule: schedule{waitingForToken: []*stream{{}}, queue: backlog{size: maxPending}}}
-	if c.reserveQueueSpace(1) {
+	connection = &conn{server: NewServer(Config{}), schedule: schedule{waitingForToken: []*stream{{}}, queue: backlog{size: maxPending}}}
+	if connection.reserveQueueSpace(1) {
 		t.Error("reserveQueueSpace(1) = true while a stream waits for the token, want false")
 	}
 }
@@ -129,8 +132,8 @@ func TestWriteFramesInOrder(t *testing.T) {
 				continue // nothing to write
 			}
 			for fails := range len(sizes) + 1 {
-				w, want := &fakeWire{writes: fails}, []byte(nil)
-				c, records := &conn{wire: w, config: &Config{}}, []*[]byte(nil)
+				wire, want := &fakeWire{writes: fails}, []byte(nil)
+				c, records := &conn{wire: wire, config: &Config{}}, []*[]byte(nil)
 				for _, size := range sizes {
 					r := append(make([]byte, 0, recordSize), bytes.Repeat([]byte{'r'}, size)...)
 					records, want = append(records, &r), append(want, r...)
@@ -142,7 +145,7 @@ func TestWriteFramesInOrder(t *testing.T) {
 				if fails > 0 {
 					continue
 				}
-				remaining, complete := bytes.CutPrefix(w.written, want)
+				remaining, complete := bytes.CutPrefix(wire.written, want)
 				for end := false; complete && n > 0 && !end; {
 					h := parseFrameHeader(remaining)
 					end = h.has(http2.FlagDataEndStream)
@@ -157,15 +160,15 @@ func TestWriteFramesInOrder(t *testing.T) {
 		}
 	}
 	for _, n := range []int{5, 3 * recordSize} {
-		w := &fakeWire{writes: (n + recordSize - 1) / recordSize}
+		wire := &fakeWire{writes: (n + recordSize - 1) / recordSize}
 		if n > recordSize {
-			w.writes++ // frame headers need space
+			wire.writes++ // frame headers need space
 		}
-		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
+		if err := (&conn{wire: wire, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("writing %d bytes succeeded although the last write failed, want an error", n)
 		}
-		w = &fakeWire{released: errPingTimeout}
-		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
+		wire = &fakeWire{released: errPingTimeout}
+		if err := (&conn{wire: wire, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("writing %d bytes succeeded although Uncork failed, want an error", n)
 		}
 	}
@@ -186,21 +189,21 @@ func TestDateHeaderIsCurrent(t *testing.T) {
 
 // TestCanonicalNameCacheIsLimited checks that only a limited number of short names is cached.
 func TestCanonicalNameCacheIsLimited(t *testing.T) {
-	c := &conn{canonicalNames: map[string]string{}}
+	connection := &conn{canonicalNames: map[string]string{}}
 	long := strings.Repeat("n", 1000)
-	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.canonicalNames) > 0 {
+	if got := connection.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(connection.canonicalNames) > 0 {
 		t.Errorf("canonicalName of a name of 1000 bytes = %.40s, %d cached names, want %.40s, 0", got,
-			len(c.canonicalNames), http.CanonicalHeaderKey(long))
+			len(connection.canonicalNames), http.CanonicalHeaderKey(long))
 	}
 	for i := range 1000 {
 		name := "x-" + strconv.Itoa(i)
 		for range 2 {
-			if got := c.canonicalName(name); got != http.CanonicalHeaderKey(name) {
+			if got := connection.canonicalName(name); got != http.CanonicalHeaderKey(name) {
 				t.Errorf("canonicalName(%s) = %s, want %s", name, got, http.CanonicalHeaderKey(name))
 			}
 		}
 	}
-	if n := len(c.canonicalNames); n == 0 || n > maxCachedNames {
+	if n := len(connection.canonicalNames); n == 0 || n > maxCachedNames {
 		t.Errorf("got %d cached names, want from 1 to %d", n, maxCachedNames)
 	}
 }

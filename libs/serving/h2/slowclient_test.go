@@ -63,17 +63,17 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 			for part := range parts {
 				for range streams {
 					rawClient.id += 2
-					rawClient.must(frames.WriteHeaders(http2.HeadersFrameParam{
+					rawClient.requireNoError(frames.WriteHeaders(http2.HeadersFrameParam{
 						StreamID:      rawClient.id - 1,
 						BlockFragment: block,
 						EndHeaders:    true,
 						EndStream:     true,
 					}))
-					rawClient.must(frames.WriteRSTStream(rawClient.id-1, http2.ErrCodeCancel))
+					rawClient.requireNoError(frames.WriteRSTStream(rawClient.id-1, http2.ErrCodeCancel))
 				}
 				at := all.Len()
 				rawClient.id += 2
-				rawClient.must(frames.WriteHeaders(http2.HeadersFrameParam{
+				rawClient.requireNoError(frames.WriteHeaders(http2.HeadersFrameParam{
 					StreamID:      rawClient.id - 1,
 					BlockFragment: block,
 					EndHeaders:    true,
@@ -83,10 +83,10 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 					cut = all.Len() - at
 				}
 				_, err := rawClient.Conn.Write(all.Next(at + cut))
-				rawClient.must(err)
+				rawClient.requireNoError(err)
 			}
 			for range 2 { // a count may be reported before the second PING only
-				rawClient.must(rawClient.WritePing(false, [8]byte{}))
+				rawClient.requireNoError(rawClient.WritePing(false, [8]byte{}))
 				<-acked
 			}
 			wire.mu.Lock()
@@ -102,8 +102,8 @@ func TestFloodIsThrottledAtAnyFrameBoundary(t *testing.T) {
 func (c *rawClient) openAllWindows() {
 	c.t.Helper()
 	const most = 1<<31 - 1
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}))
-	c.must(c.WriteWindowUpdate(0, most-65535))
+	c.requireNoError(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most}))
+	c.requireNoError(c.WriteWindowUpdate(0, most-65535))
 }
 
 // readAll reads until the connection ends.
@@ -141,7 +141,7 @@ func TestDeadlinePassesForReadingClient(t *testing.T) {
 					}
 				})
 			rawClient.openAllWindows()
-			rawClient.post("/", true)
+			rawClient.openPost("/", true)
 			go rawClient.readAll()
 			<-ended
 		})
@@ -167,7 +167,7 @@ func testShutdownCompletesSlowResponse(t *testing.T) {
 		_, _ = w.Write(make([]byte, size)) // or the client misses it
 	})
 	rawClient.openAllWindows()
-	rawClient.post("/", true)
+	rawClient.openPost("/", true)
 	<-started
 	server.Shutdown()
 	close(end)
@@ -216,7 +216,7 @@ func testSlowReaderIsNotAborted(t *testing.T) {
 	rawClient := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return newFakeWire(conn) }, writeEvents)
 	rawClient.openAllWindows()
 	for range watches {
-		rawClient.post("/", true)
+		rawClient.openPost("/", true)
 	}
 	buffer := make([]byte, 8<<10)
 	start := time.Now()
@@ -244,13 +244,13 @@ func TestWatchesDoNotBlockLargeResponse(t *testing.T) {
 	})
 	rawClient.openAllWindows()
 	for range watches {
-		rawClient.post("/", true)
+		rawClient.openPost("/", true)
 	}
-	large := rawClient.post("/large", true)
+	large := rawClient.openPost("/large", true)
 	received := map[uint32]int{}
 	for total := 0; len(received) < watches+1 || received[large] < 1<<20; {
 		f, err := rawClient.ReadFrame()
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		dataFrame, ok := f.(*http2.DataFrame)
 		if !ok {
 			continue

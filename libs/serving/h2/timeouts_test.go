@@ -62,7 +62,7 @@ func testTimedHandler(t *testing.T, acks bool,
 		}()
 		go c.readEvents()
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings()))
+		c.requireNoError(errors.Join(err, c.WriteSettings()))
 		synctest.Wait()
 		test(c, end)
 		_ = client.Close()
@@ -148,13 +148,13 @@ func TestLiveClientIsPinged(t *testing.T) {
 
 // TestIdleConnectionIsClosed checks that the idle timeout starts with the end of the last response.
 func TestIdleConnectionIsClosed(t *testing.T) {
-	testTimed(t, true, func(c *timedClient, end chan struct{}) {
+	testTimed(t, true, func(client *timedClient, end chan struct{}) {
 		time.Sleep(30 * time.Second)
-		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
+		client.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		time.Sleep(10 * time.Second)
 		close(end)
-		c.expect(event{40 * time.Second, "response"})
-		for got := range c.events {
+		client.expect(event{40 * time.Second, "response"})
+		for got := range client.events {
 			if got.what == "ping" {
 				continue
 			}
@@ -163,7 +163,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 			}
 			break
 		}
-		c.expect(event{41*time.Second + 5*time.Minute, "end"})
+		client.expect(event{41*time.Second + 5*time.Minute, "end"})
 	})
 }
 
@@ -199,7 +199,7 @@ func TestNewConnectionAfterShutdownGetsGoAway(t *testing.T) {
 		}()
 		go c.readEvents()
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings()))
+		c.requireNoError(errors.Join(err, c.WriteSettings()))
 		c.expect(event{0, "away"}, event{time.Second, "end"})
 		_ = client.Close()
 		<-over

@@ -31,7 +31,7 @@ func TestTruncatedDataFailsBody(t *testing.T) {
 				for _, part := range []string{sent[:len(sent)-1], sent[len(sent)-1:]} {
 					synctest.Wait() // until everything was read
 					_, err := io.WriteString(rawClient.Conn, part)
-					rawClient.must(err)
+					rawClient.requireNoError(err)
 				}
 				_ = rawClient.Conn.Close()
 				if err := <-got; err == nil {
@@ -75,7 +75,7 @@ func TestCompleteStreamIsNotReset(t *testing.T) {
 	testTimedHandler(t, true, responses, func(c *timedClient, end chan struct{}) {
 		c.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, postRequest)
 		c.expect(event{0, "response"})
-		c.must(c.WriteData(1, true, []byte("text")))
+		c.requireNoError(c.WriteData(1, true, []byte("text")))
 		synctest.Wait()
 		close(end)
 		time.Sleep(time.Second)

@@ -89,7 +89,7 @@ func (o *flowClient) await(is func() bool) {
 
 // open starts a stream with a body of n bytes.
 func (o *flowClient) open(path string, n int) uint32 {
-	id := o.post(path, false, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(n)})
+	id := o.openPost(path, false, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(n)})
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.windows[id] += o.initialWindow
@@ -118,7 +118,7 @@ func (o *flowClient) send(id uint32, end bool, data, padding []byte) {
 	o.windows[id] -= n
 	o.connWindow -= n
 	o.mu.Unlock()
-	o.must(o.WriteDataPadded(id, end, data, padding))
+	o.requireNoError(o.WriteDataPadded(id, end, data, padding))
 }
 
 // bodyReader reads bodies. Those of /waits are read once turn is closed.

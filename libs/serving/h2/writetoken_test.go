@@ -37,15 +37,15 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 					}
 				}))
 		}()
-		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		raw := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		go func() {
 			_, err := io.WriteString(client, http2.ClientPreface)
-			c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
-				c.WriteWindowUpdate(0, 1<<30)))
+			raw.requireNoError(errors.Join(err, raw.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+				raw.WriteWindowUpdate(0, 1<<30)))
 		}()
 		read := func(until func(frame http2.Frame) bool) {
 			for {
-				frame, err := c.ReadFrame()
+				frame, err := raw.ReadFrame()
 				if err != nil {
 					return
 				}
@@ -59,8 +59,8 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 		}
 		read(func(frame http2.Frame) bool { s, ok := frame.(*http2.SettingsFrame); return ok && s.IsAck() })
 		synctest.Wait()
-		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
-		c.writeFrame(http2.FrameHeaders, endFlags, 3, "\x83\x87\x44\x02/x\x41\x01a")
+		raw.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
+		raw.writeFrame(http2.FrameHeaders, endFlags, 3, "\x83\x87\x44\x02/x\x41\x01a")
 		synctest.Wait()
 		sizes["/"] <- 10
 		synctest.Wait()
@@ -113,7 +113,7 @@ func TestStalledClientIsClosed(t *testing.T) {
 		start := time.Now()
 		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		_, err := io.WriteString(client, http2.ClientPreface)
-		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
+		c.requireNoError(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}),
 			c.WriteWindowUpdate(0, 1<<30)))
 		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
 		<-over

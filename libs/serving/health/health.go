@@ -60,7 +60,7 @@ type loggedState struct {
 // check is a registered check.
 type check struct {
 	name      string
-	run       Check
+	probe     Check
 	endpoints []Endpoint
 	// informational means that a failure is reported but does not fail the endpoint.
 	informational bool
@@ -86,13 +86,13 @@ func New(config Config) *Registry {
 // Add appends a check to the given endpoints, or to all if none are given. It panics if an endpoint
 // already has a check of that name.
 func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
-	r.addCheck(check{name: name, run: run, endpoints: endpoints})
+	r.addCheck(check{name: name, probe: run, endpoints: endpoints})
 }
 
 // AddInformational adds a check whose failure does not make the process unhealthy: its endpoints
 // report the failure and pass. The endpoint of the check itself, such as /readyz/NAME, fails.
 func (r *Registry) AddInformational(name string, run Check, endpoints ...Endpoint) {
-	r.addCheck(check{name: name, run: run, endpoints: endpoints, informational: true})
+	r.addCheck(check{name: name, probe: run, endpoints: endpoints, informational: true})
 }
 
 // addCheck adds a check to its endpoints, by default to all.
@@ -139,7 +139,7 @@ func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
 	if e == Livez && r.now().Before(r.started.Add(r.livezGrace)) {
 		return nil
 	}
-	return c.run(req)
+	return c.probe(req)
 }
 
 // logFailures logs the failing checks of an endpoint when they differ from those last logged.

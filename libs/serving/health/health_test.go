@@ -20,9 +20,9 @@ var errDown = errors.New("connection refused")
 func passingCheck(*http.Request) error { return nil }
 func failingCheck(*http.Request) error { return errDown }
 
-func get(h http.Handler, target string) (int, string, http.Header) {
+func get(handler http.Handler, target string) (int, string, http.Header) {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 	return w.Code, w.Body.String(), w.Header()
 }
 
@@ -30,8 +30,9 @@ func registry() *health.Registry {
 	return health.New(health.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// TestTexts checks the bodies and status codes of the health endpoints.
-func TestTexts(t *testing.T) {
+// TestHealthEndpointsReturnChecksAndStatus checks the bodies and status codes of the health
+// endpoints.
+func TestHealthEndpointsReturnChecksAndStatus(t *testing.T) {
 	tests := []struct {
 		name   string
 		add    func(*health.Registry)
@@ -39,59 +40,59 @@ func TestTexts(t *testing.T) {
 		code   int
 		body   string
 	}{
-		{name: "short", add: nil, target: "/livez", code: 200, body: "ok"},
+		{name: "no parameters", add: nil, target: "/livez", code: 200, body: "ok"},
 		{name: "trailing slash", add: nil, target: "/readyz/", code: 404, body: "404 page not found\n"},
 		{name: "verbose livez", add: nil, target: "/livez?verbose", code: 200, body: "[+]ping ok\nlivez check passed\n"},
 		{name: "verbose healthz", add: nil, target: "/healthz?verbose=1", code: 200, body: "[+]ping ok\nhealthz check passed\n"},
 		{
-			name:   "order",
+			name:   "checks in order of addition",
 			add:    func(r *health.Registry) { r.Add("log", passingCheck); r.Add("etcd", passingCheck) },
 			target: "/readyz?verbose",
 			code:   200,
 			body:   "[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n",
 		},
 		{
-			name:   "other endpoint's check",
+			name:   "failing check of another endpoint",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz) },
 			target: "/livez?verbose",
 			code:   200,
 			body:   "[+]ping ok\nlivez check passed\n",
 		},
 		{
-			name:   "failing",
+			name:   "failing check",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck, health.Readyz); r.Add("log", passingCheck) },
 			target: "/readyz",
 			code:   500,
 			body:   "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n",
 		},
 		{
-			name:   "excluded",
+			name:   "excluded checks",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck); r.Add("log", passingCheck) },
 			target: "/readyz?verbose&exclude=etcd&exclude=log",
 			code:   200,
 			body:   "[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n",
 		},
 		{
-			name:   "excluded, short",
+			name:   "excluded check, not verbose",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
 			target: "/readyz?exclude=etcd",
 			code:   200,
 			body:   "ok",
 		},
 		{
-			name:   "apart",
+			name:   "failing informational check",
 			add:    func(r *health.Registry) { r.AddInformational("log", failingCheck) },
 			target: "/readyz",
 			code:   200,
 			body:   "ok",
 		},
-		{name: "apart, verbose", add: func(r *health.Registry) {
+		{name: "informational checks, verbose", add: func(r *health.Registry) {
 			r.AddInformational("log", failingCheck)
 			r.AddInformational("etcd", passingCheck)
 		}, target: "/readyz?verbose", code: 200,
 			body: "[+]ping ok\n[-]log failed: reason withheld, does not count\n[+]etcd ok\nreadyz check passed\n"},
 		{
-			name:   "apart, single",
+			name:   "informational check alone",
 			add:    func(r *health.Registry) { r.AddInformational("log", failingCheck) },
 			target: "/readyz/log",
 			code:   500,
@@ -108,48 +109,48 @@ func TestTexts(t *testing.T) {
 			body: "[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n",
 		},
 		{
-			name:   "unknown exclude of a failing one",
+			name:   "unknown exclude with a failing check",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
 			target: "/livez?exclude=a",
 			code:   500,
 			body:   "[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n",
 		},
-		{name: "single", add: nil, target: "/readyz/ping", code: 200, body: "ok"},
+		{name: "one check", add: nil, target: "/readyz/ping", code: 200, body: "ok"},
 		{
-			name:   "single with a slash",
+			name:   "one check with slashes in its name",
 			add:    func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", passingCheck) },
 			target: "/readyz/poststarthook/rbac/bootstrap-roles",
 			code:   200,
 			body:   "ok",
 		},
 		{
-			name:   "single failing",
+			name:   "one failing check",
 			add:    func(r *health.Registry) { r.Add("etcd", failingCheck) },
 			target: "/livez/etcd",
 			code:   500,
 			body:   "internal server error: connection refused\n",
 		},
-		{name: "single unknown", add: nil, target: "/livez/etcd", code: 404, body: "404 page not found\n"},
+		{name: "unknown check", add: nil, target: "/livez/etcd", code: 404, body: "404 page not found\n"},
 		{name: "other path", add: nil, target: "/livezz", code: 404, body: "404 page not found\n"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			r := registry()
-			if tt.add != nil {
-				tt.add(r)
+			if test.add != nil {
+				test.add(r)
 			}
 			gin.SetMode(gin.ReleaseMode)
 			engine := gin.New()
 			r.Mount(engine)
 			for name, h := range map[string]http.Handler{"plain": r, "mounted": engine} {
-				code, body, header := get(h, tt.target)
+				code, body, header := get(h, test.target)
 				if name == "mounted" && code == 404 {
-					body = tt.body // the router's own text
+					body = test.body // the router's own text
 				}
-				if code != tt.code || body != tt.body {
-					t.Errorf("%s: %d %q, want %d %q", name, code, body, tt.code, tt.body)
+				if code != test.code || body != test.body {
+					t.Errorf("%s: %d %q, want %d %q", name, code, body, test.code, test.body)
 				}
-				sniffable := code == 200 && strings.Count(tt.target, "/") > 1 // the response of a single check
+				sniffable := code == 200 && strings.Count(test.target, "/") > 1 // the response of a single check
 				if code != 404 && (header.Get("Content-Type") != "text/plain; charset=utf-8" ||
 					(header.Get("X-Content-Type-Options") != "nosniff") != sniffable) {
 					t.Errorf("%s: got headers %v, want text/plain, and nosniff unless the type may be sniffed: %t",
@@ -160,8 +161,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestLivezGracePeriod checks that only /livez passes during the grace period.
-func TestLivezGracePeriod(t *testing.T) {
+// TestLivezPassesDuringGracePeriod checks that only /livez passes during the grace period.
+func TestLivezPassesDuringGracePeriod(t *testing.T) {
 	now := time.Unix(1000, 0)
 	registry := health.New(health.Config{
 		Logger:           slog.New(slog.DiscardHandler),
@@ -169,7 +170,7 @@ func TestLivezGracePeriod(t *testing.T) {
 		Now:              func() time.Time { return now },
 	})
 	registry.Add("etcd", failingCheck)
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		after time.Duration
 		path  string
 		want  int
@@ -182,9 +183,9 @@ func TestLivezGracePeriod(t *testing.T) {
 		{after: 10 * time.Second, path: "/livez", want: 500},
 		{after: 10 * time.Second, path: "/livez/etcd", want: 500},
 	} {
-		now = time.Unix(1000, 0).Add(tt.after)
-		if code, _, _ := get(registry, tt.path); code != tt.want {
-			t.Errorf("%s after %v: %d, want %d", tt.path, tt.after, code, tt.want)
+		now = time.Unix(1000, 0).Add(test.after)
+		if code, _, _ := get(registry, test.path); code != test.want {
+			t.Errorf("%s after %v: %d, want %d", test.path, test.after, code, test.want)
 		}
 	}
 }
@@ -261,8 +262,8 @@ func TestNameTwicePanics(t *testing.T) {
 	r.Add("etcd", passingCheck)
 }
 
-// TestSLIs checks that the results of the checks that ran are exported as metrics.
-func TestSLIs(t *testing.T) {
+// TestSLIsCountCheckResults checks that the results of the checks that ran are exported as metrics.
+func TestSLIsCountCheckResults(t *testing.T) {
 	r := registry()
 	r.Add("store", failingCheck, health.Readyz)
 	for _, target := range []string{"/livez", "/readyz", "/readyz?exclude=ping", "/readyz/ping"} {

@@ -46,24 +46,24 @@ func (r *Registry) serveAll(endpoint Endpoint, w http.ResponseWriter, req *http.
 		failed  []string
 		reasons []string
 	)
-	for _, c := range checks {
-		if excluded[c.name] {
-			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
+	for _, check := range checks {
+		if excluded[check.name] {
+			fmt.Fprintf(&body, "[+]%s excluded: ok\n", check.name)
 			continue
 		}
-		err := r.runCheck(endpoint, c, req)
-		r.slis.record(endpoint, c.name, err)
+		err := r.runCheck(endpoint, check, req)
+		r.slis.record(endpoint, check.name, err)
 		if err != nil {
-			if c.informational {
-				fmt.Fprintf(&body, "[-]%s failed: reason withheld, does not count\n", c.name)
+			if check.informational {
+				fmt.Fprintf(&body, "[-]%s failed: reason withheld, does not count\n", check.name)
 				continue
 			}
-			fmt.Fprintf(&body, "[-]%s failed: reason withheld\n", c.name)
-			failed = append(failed, c.name)
-			reasons = append(reasons, c.name+": "+err.Error())
+			fmt.Fprintf(&body, "[-]%s failed: reason withheld\n", check.name)
+			failed = append(failed, check.name)
+			reasons = append(reasons, check.name+": "+err.Error())
 			continue
 		}
-		fmt.Fprintf(&body, "[+]%s ok\n", c.name)
+		fmt.Fprintf(&body, "[+]%s ok\n", check.name)
 	}
 	if unknown != "" {
 		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", unknown)

@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/serving/health"
 )
 
-func ask(ctx context.Context, c health.Check) error {
+func runCheck(ctx context.Context, c health.Check) error {
 	return c(httptest.NewRequest(http.MethodGet, "/readyz", nil).WithContext(ctx))
 }
 
@@ -30,12 +30,12 @@ func TestConcurrentCallersShareOneRun(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		all := func(want error) {
+		callers := func(want error) {
 			t.Helper()
 			var wg sync.WaitGroup
 			for range 100 {
 				wg.Go(func() {
-					if err := ask(t.Context(), check); !errors.Is(err, want) {
+					if err := runCheck(t.Context(), check); !errors.Is(err, want) {
 						t.Errorf("check = %v, want %v", err, want)
 					}
 				})
@@ -55,7 +55,7 @@ func TestConcurrentCallersShareOneRun(t *testing.T) {
 			{after: 2000 * time.Millisecond, want: nil, runs: 4},
 		} {
 			time.Sleep(step.after)
-			all(step.want)
+			callers(step.want)
 			if n := runs.Load(); n != step.runs {
 				t.Errorf("step %d: %d runs, want %d", i, n, step.runs)
 			}
@@ -73,10 +73,10 @@ func TestSharedRunIsBounded(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := ask(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
+		if err := runCheck(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("caller whose context ended got %v, want error %v", err, context.DeadlineExceeded)
 		}
-		if err := ask(t.Context(), check); !errors.Is(err, errDown) {
+		if err := runCheck(t.Context(), check); !errors.Is(err, errDown) {
 			t.Errorf("waiting caller got %v, want error %v", err, errDown)
 		}
 	})

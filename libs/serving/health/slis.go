@@ -6,22 +6,22 @@ import (
 
 // slis holds the results of checks, which Kubernetes components export as /metrics/slis (KEP-3466).
 type slis struct {
-	registry *prometheus.Registry
-	last     *prometheus.GaugeVec
-	all      *prometheus.CounterVec
+	registry   *prometheus.Registry
+	lastResult *prometheus.GaugeVec
+	results    *prometheus.CounterVec
 }
 
 func newSLIs() *slis {
 	s := &slis{
 		registry: prometheus.NewRegistry(),
-		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		lastResult: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubernetes_healthcheck", Help: "[STABLE] This metric records the result of a single healthcheck.",
 		}, []string{"name", "type"}),
-		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
 		}, []string{"name", "status", "type"}),
 	}
-	s.registry.MustRegister(s.last, s.all)
+	s.registry.MustRegister(s.lastResult, s.results)
 	return s
 }
 
@@ -31,8 +31,8 @@ func (s *slis) record(endpoint Endpoint, name string, err error) {
 	if err != nil {
 		value, status = 0, "error"
 	}
-	s.last.WithLabelValues(name, string(endpoint)).Set(value)
-	s.all.WithLabelValues(name, status, string(endpoint)).Inc()
+	s.lastResult.WithLabelValues(name, string(endpoint)).Set(value)
+	s.results.WithLabelValues(name, status, string(endpoint)).Inc()
 }
 
 // SLIs returns the gatherer for /metrics/slis.

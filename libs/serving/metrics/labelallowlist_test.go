@@ -13,9 +13,9 @@ import (
 )
 
 // withUser returns a series with the label user.
-func withUser(user string, m *dto.Metric) *dto.Metric {
-	m.Label = []*dto.LabelPair{{Name: new("user"), Value: new(user)}}
-	return m
+func withUser(user string, metric *dto.Metric) *dto.Metric {
+	metric.Label = []*dto.LabelPair{{Name: new("user"), Value: new(user)}}
+	return metric
 }
 
 // TestGatheredSeriesAreNotChanged checks that gathered series, which the registry may own, are not

@@ -64,7 +64,7 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 	if err != nil {
 		return nil, err
 	}
-	s := &filteredGatherer{
+	filtered := &filteredGatherer{
 		source:        from,
 		disabled:      map[string]bool{},
 		disabledCount: len(l.Disabled),
@@ -74,9 +74,9 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 		hidden:        map[string]bool{},
 	}
 	for _, name := range l.Disabled {
-		s.disabled[name] = true
+		filtered.disabled[name] = true
 	}
-	return s, nil
+	return filtered, nil
 }
 
 // allowedValues returns the allowed values by metric and label.

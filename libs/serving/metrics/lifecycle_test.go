@@ -55,9 +55,9 @@ func newTestRegistry() *prometheus.Registry {
 }
 
 // exportedLines returns the exported lines without help.
-func exportedLines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
+func exportedLines(t *testing.T, lifecycle *metrics.Lifecycle, registry *prometheus.Registry) map[string]bool {
 	t.Helper()
-	gatherer, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
+	gatherer, err := lifecycle.Gatherer(registry, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,9 +45,9 @@ func mergeDisallowed(metricFamily *dto.MetricFamily, allowed map[string][]string
 }
 
 // labelKeyOf returns a map key that is equal for series with equal labels.
-func labelKeyOf(m *dto.Metric) string {
+func labelKeyOf(metric *dto.Metric) string {
 	var b strings.Builder
-	for _, l := range m.Label {
+	for _, l := range metric.Label {
 		b.WriteString(l.GetValue())
 		b.WriteByte(0xff) // occurs in no valid text
 	}

@@ -58,8 +58,8 @@ func buildInfo() prometheus.Collector {
 }
 
 // Handler serves the gathered metrics. A collector that fails is logged and omitted.
-func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
-	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
+func Handler(gatherer prometheus.Gatherer, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		ErrorLog:            errorLog{log},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxConcurrentScrapes,

@@ -15,10 +15,10 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-func scrape(t *testing.T, g prometheus.Gatherer, log *slog.Logger) string {
+func scrape(t *testing.T, gatherer prometheus.Gatherer, log *slog.Logger) string {
 	t.Helper()
 	responseRecorder := httptest.NewRecorder()
-	metrics.Handler(g, log).ServeHTTP(responseRecorder, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler(gatherer, log).ServeHTTP(responseRecorder, httptest.NewRequest("GET", "/metrics", nil))
 	if responseRecorder.Code != 200 {
 		t.Fatalf("status %d, want 200", responseRecorder.Code)
 	}

@@ -13,8 +13,8 @@ import (
 // HandlerWithReset returns a Handler whose metrics a DELETE resets, as in Kubernetes: series with
 // labels count from zero, and are absent until they count again. Gauges keep their values, which
 // describe the present. Other handlers of the gatherer are not affected.
-func HandlerWithReset(g prometheus.Gatherer, log *slog.Logger) http.Handler {
-	r := &resettable{source: g}
+func HandlerWithReset(gatherer prometheus.Gatherer, log *slog.Logger) http.Handler {
+	r := &resettable{source: gatherer}
 	serve := Handler(r, log)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodDelete {

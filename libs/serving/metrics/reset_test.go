@@ -23,7 +23,7 @@ func TestDeleteResetsMetrics(t *testing.T) {
 	total := prometheus.NewCounter(prometheus.CounterOpts{Name: "total"})
 	registry.MustRegister(counts, times, gauges, total)
 	h := metrics.HandlerWithReset(registry, slog.New(slog.DiscardHandler))
-	send := func(method string) string {
+	sendRequest := func(method string) string {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, "/metrics", nil))
 		return w.Body.String()
@@ -31,7 +31,7 @@ func TestDeleteResetsMetrics(t *testing.T) {
 	check := func(when string, want ...string) {
 		t.Helper()
 		var got []string
-		for line := range strings.Lines(send(http.MethodGet)) {
+		for line := range strings.Lines(sendRequest(http.MethodGet)) {
 			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
 				got = append(got, line)
 			}
@@ -48,7 +48,7 @@ func TestDeleteResetsMetrics(t *testing.T) {
 	check("before", `counts{of="a"} 2`, `counts{of="b"} 3`, `gauges{of="a"} 7`, `times_bucket{of="a",le="1"} 0`,
 		`times_bucket{of="a",le="10"} 1`,
 		`times_bucket{of="a",le="+Inf"} 1`, `times_sum{of="a"} 5`, `times_count{of="a"} 1`, "total 1")
-	if got, want := send(http.MethodDelete), "metrics reset\n"; got != want {
+	if got, want := sendRequest(http.MethodDelete), "metrics reset\n"; got != want {
 		t.Errorf("DELETE: got %q, want %q", got, want)
 	}
 	check("after", `gauges{of="a"} 7`, "total 1")

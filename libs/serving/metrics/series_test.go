@@ -25,7 +25,7 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	})
 	s.MustRegister(registry, counterVec)
 	// series returns the number of series and the sum of their values.
-	series := func() (n int, sum float64) {
+	series := func() (values int, sum float64) {
 		t.Helper()
 		families, err := registry.Gather()
 		if err != nil {
@@ -33,11 +33,11 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		}
 		for _, f := range families {
 			for _, m := range f.Metric {
-				n++
+				values++
 				sum += m.GetCounter().GetValue()
 			}
 		}
-		return n, sum
+		return values, sum
 	}
 	var wg sync.WaitGroup
 	for range 4 {
@@ -48,8 +48,8 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n, sum := series(); n != limit+1 || sum != 400 {
-		t.Errorf("%d series with a sum of %v, want %d and 400", n, sum, limit+1)
+	if values, sum := series(); values != limit+1 || sum != 400 {
+		t.Errorf("%d series with a sum of %v, want %d and 400", values, sum, limit+1)
 	}
 	var live atomic.Pointer[string]
 	kept := "5"
@@ -59,8 +59,8 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		return func(k string) bool { return k == now }
 	})
 	s.WithLabels("5").Inc()
-	if n, sum := series(); n != 1 || sum != 5 {
-		t.Errorf("%d series with a sum of %v are left, want 1 and 5", n, sum)
+	if values, sum := series(); values != 1 || sum != 5 {
+		t.Errorf("%d series with a sum of %v are left, want 1 and 5", values, sum)
 	}
 	// A full Series removes outdated series without a collection.
 	for i := range limit {
@@ -68,12 +68,12 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 		live.Store(&name)
 		s.WithLabels(name).Inc()
 	}
-	if n, _ := series(); n != 1 {
-		t.Errorf("%d series are left, want 1", n)
+	if values, _ := series(); values != 1 {
+		t.Errorf("%d series are left, want 1", values)
 	}
 	// A request that ends after its object was deleted leaves no series.
 	s.WithLabels("gone").Inc()
-	if n, _ := series(); n != 1 {
-		t.Errorf("%d series are left, want 1", n)
+	if values, _ := series(); values != 1 {
+		t.Errorf("%d series are left, want 1", values)
 	}
 }

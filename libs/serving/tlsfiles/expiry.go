@@ -70,8 +70,8 @@ const (
 )
 
 // expiresSoon reports whether a certificate should have been replaced by now.
-func expiresSoon(c *x509.Certificate, now time.Time) bool {
-	return c.NotAfter.Sub(now) < min(warnBefore, c.NotAfter.Sub(c.NotBefore)/warnFraction)
+func expiresSoon(certificate *x509.Certificate, now time.Time) bool {
+	return certificate.NotAfter.Sub(now) < min(warnBefore, certificate.NotAfter.Sub(certificate.NotBefore)/warnFraction)
 }
 
 // WarnOfExpiry logs certificates that expire soon or have expired, at every change and once a day,
@@ -80,27 +80,27 @@ func WarnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) er
 	warned := make([]struct {
 		cert    *x509.Certificate
 		expired bool
-		at      time.Time
+		expiry  time.Time
 	}, len(certs))
 	tick := time.NewTicker(expiryCheckInterval)
 	defer tick.Stop()
 	for {
 		now := time.Now()
 		for i, certificate := range certs {
-			first := certificate.Source.FirstExpiring()
-			expired, last := !now.Before(first.NotAfter), &warned[i]
-			if !expiresSoon(first, now) || first.Equal(last.cert) && last.expired == expired && now.Sub(last.at) < warnInterval {
+			earliest := certificate.Source.FirstExpiring()
+			expired, previous := !now.Before(earliest.NotAfter), &warned[i]
+			if !expiresSoon(earliest, now) || earliest.Equal(previous.cert) && previous.expired == expired && now.Sub(previous.expiry) < warnInterval {
 				continue
 			}
-			last.cert = first
-			last.expired = expired
-			last.at = now
-			args := []any{"use", certificate.Use, "file", certificate.file(), "subject", first.Subject.String(), "end",
-				first.NotAfter.UTC().Format(time.RFC3339)}
+			previous.cert = earliest
+			previous.expired = expired
+			previous.expiry = now
+			args := []any{"use", certificate.Use, "file", certificate.file(), "subject", earliest.Subject.String(), "end",
+				earliest.NotAfter.UTC().Format(time.RFC3339)}
 			if expired {
 				log.Error("certificate expired", args...)
 			} else {
-				log.Warn("certificate expires soon", append(args, "in", first.NotAfter.Sub(now).Round(time.Second).String())...)
+				log.Warn("certificate expires soon", append(args, "in", earliest.NotAfter.Sub(now).Round(time.Second).String())...)
 			}
 		}
 		select {

@@ -62,20 +62,20 @@ func TestCertificateExpiryIsLogged(t *testing.T) {
 		{name: "expired", life: day, after: 25 * time.Hour, soon: 1, ended: 1},
 		{name: "expired long ago", life: day, after: 3*day + time.Hour, soon: 1, ended: 3},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				log := slog.New(slog.NewTextHandler(&out, nil))
-				ctx, cancel := context.WithTimeout(t.Context(), tt.after)
+				ctx, cancel := context.WithTimeout(t.Context(), test.after)
 				defer cancel()
-				err := WarnOfExpiry(ctx, log, []Certificate{{Use: "serving", Source: newPair(t, tt.life)}})
+				err := WarnOfExpiry(ctx, log, []Certificate{{Use: "serving", Source: newPair(t, test.life)}})
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v, want error %v", err, context.DeadlineExceeded)
 				}
 				soon, ended := strings.Count(out.String(), "expires soon"), strings.Count(out.String(), "certificate expired")
-				if soon != tt.soon || ended != tt.ended {
-					t.Errorf("got %d warnings, %d errors, want %d, %d:\n%s", soon, ended, tt.soon, tt.ended, out.String())
+				if soon != test.soon || ended != test.ended {
+					t.Errorf("got %d warnings, %d errors, want %d, %d:\n%s", soon, ended, test.soon, test.ended, out.String())
 				}
 			})
 		})

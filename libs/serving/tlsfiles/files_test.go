@@ -21,18 +21,18 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// TestFilesThatCannotBeLoaded checks that errors name the invalid file.
-func TestFilesThatCannotBeLoaded(t *testing.T) {
+// TestInvalidFilesAreRejected checks that errors name the invalid file.
+func TestInvalidFilesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	_, other := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
+	_, otherKey := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
 	none, huge := filepath.Join(dir, "none"), filepath.Join(dir, "huge")
 	write(t, huge, append(read(t, cert), bytes.Repeat([]byte("\n"), 4<<20)...))
 	for _, test := range []struct{ cert, key, want string }{
 		{cert: cert, key: key, want: ""},
 		{cert: none, key: key, want: none},
 		{cert: cert, key: none, want: none},
-		{cert: cert, key: other, want: "does not match"},
+		{cert: cert, key: otherKey, want: "does not match"},
 		{cert: huge, key: key, want: huge + " is larger than"},
 	} {
 		pair, err := tlsfiles.LoadPair(test.cert, test.key)
@@ -70,8 +70,9 @@ func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestFirstExpiring checks that of a chain the certificate that expires first is returned.
-func TestFirstExpiring(t *testing.T) {
+// TestFirstExpiringReturnsEarliestOfChain checks that of a chain the certificate that expires first
+// is returned.
+func TestFirstExpiringReturnsEarliestOfChain(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
@@ -86,14 +87,14 @@ func TestFirstExpiring(t *testing.T) {
 		Now:  func() time.Time { return now.AddDate(0, 6, 0) },
 	})
 	for name, test := range map[string]struct {
-		rest []byte
-		want string
+		chain []byte
+		want  string
 	}{
-		"sooner":  {rest: append(read(t, later), read(t, sooner)...), want: "sooner"},
-		"later":   {rest: read(t, later), want: "x"},
-		"damaged": {rest: tlsfiles.EncodeCertificate([]byte("x")), want: "x"},
+		"sooner":  {chain: append(read(t, later), read(t, sooner)...), want: "sooner"},
+		"later":   {chain: read(t, later), want: "x"},
+		"damaged": {chain: tlsfiles.EncodeCertificate([]byte("x")), want: "x"},
 	} {
-		pair, err := tlsfiles.FixedPair(append(read(t, cert), test.rest...), read(t, key))
+		pair, err := tlsfiles.FixedPair(append(read(t, cert), test.chain...), read(t, key))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,13 +115,13 @@ func TestPairSignedByCAIsNotReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now()
+	modified := time.Now()
 	certificate := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "leaf"},
-		NotBefore:    at.AddDate(-1, 0, 0),
-		NotAfter:     at.AddDate(0, 0, -1),
+		NotBefore:    modified.AddDate(-1, 0, 0),
+		NotAfter:     modified.AddDate(0, 0, -1),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, certificate, key.Public(), key)
 	if err != nil {

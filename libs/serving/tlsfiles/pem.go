@@ -72,9 +72,9 @@ func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-func writeAndSync(f *os.File, data []byte) error {
-	if _, err := f.Write(data); err != nil {
+func writeAndSync(file *os.File, data []byte) error {
+	if _, err := file.Write(data); err != nil {
 		return err
 	}
-	return f.Sync()
+	return file.Sync()
 }

@@ -23,9 +23,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // loadOrCreatePair returns the files of a self-signed pair.
-func loadOrCreatePair(t *testing.T, s tlsfiles.SelfSigned) (cert, key string) {
+func loadOrCreatePair(t *testing.T, selfSigned tlsfiles.SelfSigned) (cert, key string) {
 	t.Helper()
-	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(s)
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(selfSigned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,27 +170,27 @@ func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	}
 }
 
-// TestReloadKeepsWhatIsInUseOnDamage checks that a damaged file does not replace the pair and the
-// bundle in use.
-func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
+// TestReloadOfInvalidFilesKeepsPreviousOnes checks that a damaged file does not replace the pair
+// and the bundle in use.
+func TestReloadOfInvalidFilesKeepsPreviousOnes(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
-	other, otherKey := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
-	good, goodKey := read(t, cert), read(t, key)
+	otherPair, otherKey := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
+	validFile, goodKey := read(t, cert), read(t, key)
 	damages := []struct {
 		name  string
 		apply func()
 	}{
 		{name: "certificate gone", apply: func() { os.Remove(cert) }},
 		{name: "certificate empty", apply: func() { write(t, cert, nil) }},
-		{name: "certificate cut short", apply: func() { write(t, cert, good[:len(good)/2]) }},
+		{name: "certificate cut short", apply: func() { write(t, cert, validFile[:len(validFile)/2]) }},
 		{name: "another pair's key", apply: func() { write(t, key, read(t, otherKey)) }},
 		{name: "key instead of certificate", apply: func() { write(t, cert, goodKey) }},
 		{name: "larger than any certificate", apply: func() { write(t, cert, make([]byte, 5<<20)) }},
 	}
 	for _, test := range damages {
 		t.Run(test.name, func(t *testing.T) {
-			write(t, cert, good)
+			write(t, cert, validFile)
 			write(t, key, goodKey)
 			pair, err := tlsfiles.LoadPair(cert, key)
 			if err != nil {
@@ -208,12 +208,12 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 			if pair.Certificate() != inUse {
 				t.Error("failed Reload(): got another pair in use, want it unchanged")
 			}
-			if _, err := bundle.Reload(); err != nil && !bytes.Equal(bundle.PEM(), good) {
+			if _, err := bundle.Reload(); err != nil && !bytes.Equal(bundle.PEM(), validFile) {
 				t.Error("failed Reload(): got another bundle in use, want it unchanged")
 			}
 		})
 	}
-	write(t, cert, good)
+	write(t, cert, validFile)
 	write(t, key, goodKey)
 	pair, err := tlsfiles.LoadPair(cert, key)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	if changed, err := pair.Reload(); changed || err != nil {
 		t.Errorf("unchanged files: Reload() = %t, %v, want false", changed, err)
 	}
-	write(t, cert, read(t, other))
+	write(t, cert, read(t, otherPair))
 	write(t, key, read(t, otherKey))
 	if changed, err := pair.Reload(); !changed || err != nil {
 		t.Errorf("both files changed: Reload() = %t, %v, want true", changed, err)
@@ -250,9 +250,9 @@ func (n *reloadNotifier) Reload() (bool, error) {
 // directly or through symbolic links of a mounted volume.
 func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
-	first, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
-	second, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
-	third, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
+	firstPair, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
+	secondPair, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
+	thirdPair, _ := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
 
 	// A mounted secret: the file is a symbolic link into ..data, which is itself a link that is
 	// replaced.
@@ -267,7 +267,7 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	if err := os.Mkdir(mount, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	link(filepath.Dir(first))
+	link(filepath.Dir(firstPair))
 	file := filepath.Join(mount, "ca.crt")
 	if err := os.Symlink(filepath.Join("..data", "ca.crt"), file); err != nil {
 		t.Fatal(err)
@@ -276,20 +276,20 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &reloadNotifier{Source: bundle, changed: make(chan struct{}), loaded: make(chan struct{})}
+	notifier := &reloadNotifier{Source: bundle, changed: make(chan struct{}), loaded: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.DiscardHandler), n) }()
-	<-n.loaded
+	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.DiscardHandler), notifier) }()
+	<-notifier.loaded
 
-	link(filepath.Dir(second))
-	<-n.changed
-	if !bytes.Equal(bundle.PEM(), read(t, second)) {
+	link(filepath.Dir(secondPair))
+	<-notifier.changed
+	if !bytes.Equal(bundle.PEM(), read(t, secondPair)) {
 		t.Error("after the link changed: got the old bundle, want the new one")
 	}
-	write(t, file, read(t, third))
-	<-n.changed
-	if !bytes.Equal(bundle.PEM(), read(t, third)) {
+	write(t, file, read(t, thirdPair))
+	<-notifier.changed
+	if !bytes.Equal(bundle.PEM(), read(t, thirdPair)) {
 		t.Error("after the file was replaced: got the old bundle, want the new one")
 	}
 	cancel()
@@ -298,24 +298,24 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	}
 }
 
-// TestParseCertificates checks which PEM data has how many certificates.
-func TestParseCertificates(t *testing.T) {
+// TestParseCertificatesCountsPEMBlocks checks which PEM data has how many certificates.
+func TestParseCertificatesCountsPEMBlocks(t *testing.T) {
 	cert, key := loadOrCreatePair(t, tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x"})
 	c, k := string(read(t, cert)), string(read(t, key))
 	tests := []struct {
-		name, in string
-		want     int // 0: an error
+		name, data string
+		want       int // 0: an error
 	}{
-		{name: "one", in: c, want: 1},
-		{name: "two", in: c + c, want: 2},
-		{name: "with a key and text between", in: "text\n" + k + c + "text\n" + c, want: 2},
-		{name: "none", in: k, want: 0},
-		{name: "empty", in: "", want: 0},
-		{name: "damaged", in: strings.Replace(c, "MII", "MIJ", 1), want: 0},
+		{name: "one", data: c, want: 1},
+		{name: "two", data: c + c, want: 2},
+		{name: "with a key and text between", data: "text\n" + k + c + "text\n" + c, want: 2},
+		{name: "none", data: k, want: 0},
+		{name: "empty", data: "", want: 0},
+		{name: "damaged", data: strings.Replace(c, "MII", "MIJ", 1), want: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			certs, err := tlsfiles.ParseCertificates([]byte(tt.in))
+			certs, err := tlsfiles.ParseCertificates([]byte(tt.data))
 			if len(certs) != tt.want || (err == nil) != (tt.want > 0) {
 				t.Errorf("%d certificates, %v; want %d", len(certs), err, tt.want)
 			}

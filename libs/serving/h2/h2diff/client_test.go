@@ -26,54 +26,54 @@ type client struct {
 	observer *observer
 	shutdown func()
 
-	out    bytes.Buffer
-	framer *http2.Framer // writes to out
-	hpack  *hpack.Encoder
-	block  bytes.Buffer
+	buffered bytes.Buffer
+	framer   *http2.Framer // writes to out
+	hpack    *hpack.Encoder
+	block    bytes.Buffer
 
-	in      bytes.Buffer
-	reader  *http2.Framer // reads from in
-	ledger  *ledger
-	lowered []int64 // initial windows whose acknowledgement is outstanding
-	closed  bool
-	steps   []step
+	received bytes.Buffer
+	reader   *http2.Framer // reads from in
+	ledger   *ledger
+	lowered  []int64 // initial windows whose acknowledgement is outstanding
+	closed   bool
+	steps    []step
 }
 
 // step is what a server sent and its handlers saw until all goroutines were blocked.
 type step []string
 
 // exchange runs a script with one server and returns its steps.
-func exchange(t *testing.T, i implementation, script func(*client)) (steps []step) {
+func exchange(t *testing.T, server implementation, script func(*client)) (steps []step) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		near, far := newLink(0)
 		observer := newObserver()
-		shutdown, stop := i.serve(far, observer)
-		c := &client{t: t, conn: near, observer: observer, shutdown: shutdown, ledger: newLedger()}
-		c.framer = http2.NewFramer(&c.out, nil)
-		c.framer.AllowIllegalWrites = true
-		c.hpack = hpack.NewEncoder(&c.block)
-		c.reader = http2.NewFramer(nil, &c.in)
-		c.reader.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-		c.reader.SetMaxReadFrameSize(16 << 10)
-		script(c)
-		c.settle()
+		shutdown, stop := server.serve(far, observer)
+		started := &client{t: t, conn: near, observer: observer, shutdown: shutdown, ledger: newLedger()}
+		started.framer = http2.NewFramer(&started.buffered, nil)
+		started.framer.AllowIllegalWrites = true
+		started.hpack = hpack.NewEncoder(&started.block)
+		started.reader = http2.NewFramer(nil, &started.received)
+		started.reader.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		started.reader.SetMaxReadFrameSize(16 << 10)
+		script(started)
+		started.settle()
 		time.Sleep(lastWait)
-		c.settle()
-		if c.closed {
-			c.add("closed")
+		started.settle()
+		if started.closed {
+			started.add("closed")
 		}
 		_ = near.Close()
 		synctest.Wait()
 		observer.release()
 		stop()
 		time.Sleep(2 * idleTimeout) // timers end
-		steps = c.steps
+		steps = started.steps
 	})
 	return steps
 }
 
-func (c *client) must(err error) {
+func (c *client) requireNoError(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -87,13 +87,13 @@ func (c *client) add(format string, args ...any) {
 
 // greet sends the preface and SETTINGS, and settles.
 func (c *client) greet(settings ...http2.Setting) {
-	c.out.WriteString(http2.ClientPreface)
+	c.buffered.WriteString(http2.ClientPreface)
 	c.settings(settings...)
 	c.settle()
 }
 
 func (c *client) settings(settings ...http2.Setting) {
-	c.must(c.framer.WriteSettings(settings...))
+	c.requireNoError(c.framer.WriteSettings(settings...))
 	for _, s := range settings {
 		if s.ID == http2.SettingInitialWindowSize {
 			c.lowered = append(c.lowered, int64(s.Val))
@@ -104,9 +104,9 @@ func (c *client) settings(settings ...http2.Setting) {
 // fields appends header fields to a block: "name: value" each.
 func (c *client) fields(fields ...string) []byte {
 	c.block.Reset()
-	for _, f := range fields {
-		i := strings.Index(f[1:], ":") + 1 // a pseudo-header field starts with a colon
-		c.must(c.hpack.WriteField(hpack.HeaderField{Name: f[:i], Value: strings.TrimPrefix(f[i+1:], " ")}))
+	for _, field := range fields {
+		i := strings.Index(field[1:], ":") + 1 // a pseudo-header field starts with a colon
+		c.requireNoError(c.hpack.WriteField(hpack.HeaderField{Name: field[:i], Value: strings.TrimPrefix(field[i+1:], " ")}))
 	}
 	return bytes.Clone(c.block.Bytes())
 }
@@ -119,7 +119,7 @@ func (c *client) request(id uint32, method, path string, end bool, fields ...str
 
 func (c *client) headers(id uint32, end bool, fields ...string) {
 	c.ledger.open(id)
-	c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+	c.requireNoError(c.framer.WriteHeaders(http2.HeadersFrameParam{
 		StreamID:      id,
 		BlockFragment: c.fields(fields...),
 		EndHeaders:    true,
@@ -127,27 +127,29 @@ func (c *client) headers(id uint32, end bool, fields ...string) {
 	}))
 }
 
-func (c *client) data(id uint32, end bool, p []byte) {
-	c.must(c.framer.WriteData(id, end, p))
+func (c *client) data(id uint32, end bool, payload []byte) {
+	c.requireNoError(c.framer.WriteData(id, end, payload))
 }
 
 func (c *client) raw(kind http2.FrameType, flags http2.Flags, id uint32, payload ...byte) {
-	c.must(c.framer.WriteRawFrame(kind, flags, id, payload))
+	c.requireNoError(c.framer.WriteRawFrame(kind, flags, id, payload))
 }
 
-func (c *client) reset(id uint32, code http2.ErrCode) { c.must(c.framer.WriteRSTStream(id, code)) }
+func (c *client) reset(id uint32, code http2.ErrCode) {
+	c.requireNoError(c.framer.WriteRSTStream(id, code))
+}
 
 // window enlarges the window of a stream, or of the connection if id is 0.
 func (c *client) window(id, n uint32) {
 	c.ledger.grant(id, int64(n))
-	c.must(c.framer.WriteWindowUpdate(id, n))
+	c.requireNoError(c.framer.WriteWindowUpdate(id, n))
 }
 
 // ping sends a PING; the transcript shows the acknowledged data.
 func (c *client) ping(n uint64) {
 	var data [8]byte
 	binary.BigEndian.PutUint64(data[:], n)
-	c.must(c.framer.WritePing(false, data))
+	c.requireNoError(c.framer.WritePing(false, data))
 }
 
 // release lets the waiting handlers continue.
@@ -166,9 +168,9 @@ func (c *client) advance(d time.Duration) {
 
 // settle sends the buffered frames, waits until the server is blocked, and records a step.
 func (c *client) settle() {
-	if c.out.Len() > 0 {
-		_, _ = c.conn.Write(c.out.Bytes()) // the server may have closed the connection
-		c.out.Reset()
+	if c.buffered.Len() > 0 {
+		_, _ = c.conn.Write(c.buffered.Bytes()) // the server may have closed the connection
+		c.buffered.Reset()
 	}
 	c.steps = append(c.steps, nil)
 	streams := map[uint32][]string{}
@@ -176,12 +178,12 @@ func (c *client) settle() {
 		time.Sleep(lastWait)
 		c.receiveFrames(streams)
 	}
-	ids := make([]uint32, 0, len(streams))
+	streamIDs := make([]uint32, 0, len(streams))
 	for id := range streams {
-		ids = append(ids, id)
+		streamIDs = append(streamIDs, id)
 	}
-	slices.Sort(ids)
-	for _, id := range ids {
+	slices.Sort(streamIDs)
+	for _, id := range streamIDs {
 		for _, line := range merge(streams[id]) {
 			c.add("%d %s", id, line)
 		}
@@ -196,14 +198,14 @@ func (c *client) settle() {
 // compared.
 func (c *client) receiveFrames(streams map[uint32][]string) (failed bool) {
 	synctest.Wait()
-	p, closed := c.conn.in.take()
+	p, closed := c.conn.received.takeAll()
 	c.closed = c.closed || closed
-	c.in.Write(p)
-	for c.in.Len() > 0 {
+	c.received.Write(p)
+	for c.received.Len() > 0 {
 		frame, err := c.reader.ReadFrame()
 		if err != nil {
 			c.add("violation: %v", err)
-			c.in.Reset()
+			c.received.Reset()
 			break
 		}
 		if g, ok := frame.(*http2.GoAwayFrame); ok && g.ErrCode != http2.ErrCodeNo {
@@ -285,8 +287,8 @@ func merge(lines []string) (merged []string) {
 		}
 	}
 	for _, line := range lines {
-		if part, ok := strings.CutPrefix(line, dataLine); ok {
-			body = append(body, part...)
+		if chunk, ok := strings.CutPrefix(line, dataLine); ok {
+			body = append(body, chunk...)
 			continue
 		}
 		flush()

@@ -22,7 +22,7 @@ func connectionScripts() (scripts []script) {
 	add := func(name string, run func(*client)) {
 		scripts = append(scripts, script{"connection/" + name, run})
 	}
-	greeted := func(name string, run func(*client)) {
+	addGreeted := func(name string, run func(*client)) {
 		add(name, func(c *client) {
 			c.greet()
 			run(c)
@@ -30,28 +30,28 @@ func connectionScripts() (scripts []script) {
 		})
 	}
 	for kind := http2.FrameType(0); kind <= 0x0a; kind++ {
-		for _, n := range []int{0, 1, 3, 4, 5, 6, 7, 8, 9} {
-			greeted(fmt.Sprintf("%v of %d bytes on stream 0", kind, n), func(c *client) {
-				c.raw(kind, 0, 0, make([]byte, n)...)
+		for _, size := range []int{0, 1, 3, 4, 5, 6, 7, 8, 9} {
+			addGreeted(fmt.Sprintf("%v of %d bytes on stream 0", kind, size), func(c *client) {
+				c.raw(kind, 0, 0, make([]byte, size)...)
 			})
 		}
-		greeted(fmt.Sprintf("%v larger than a frame may be", kind), func(c *client) {
+		addGreeted(fmt.Sprintf("%v larger than a frame may be", kind), func(c *client) {
 			c.request(1, "POST", "/wait", false)
 			c.raw(kind, 0, 1, make([]byte, 16<<10+1)...)
 		})
 	}
-	greeted("PING ack that nothing asked for", func(c *client) {
+	addGreeted("PING ack that nothing asked for", func(c *client) {
 		c.raw(http2.FramePing, http2.FlagPingAck, 0, make([]byte, 8)...)
 	})
-	greeted("SETTINGS ack that nothing asked for", func(c *client) { c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0) })
-	greeted("SETTINGS ack with a setting", func(c *client) {
+	addGreeted("SETTINGS ack that nothing asked for", func(c *client) { c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0) })
+	addGreeted("SETTINGS ack with a setting", func(c *client) {
 		c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)...)
 	})
-	greeted("GOAWAY with debug data", func(c *client) { c.must(c.framer.WriteGoAway(0, http2.ErrCodeNo, []byte("debug"))) })
-	greeted("GOAWAY with an error", func(c *client) { c.must(c.framer.WriteGoAway(0, http2.ErrCodeInternal, nil)) })
-	greeted("window of the connection overflows", func(c *client) { c.window(0, 1<<31-1) })
-	greeted("window of the connection at its limit", func(c *client) { c.window(0, 1<<31-1-defaultWindow) })
-	greeted("hundred pings", func(c *client) {
+	addGreeted("GOAWAY with debug data", func(c *client) { c.requireNoError(c.framer.WriteGoAway(0, http2.ErrCodeNo, []byte("debug"))) })
+	addGreeted("GOAWAY with an error", func(c *client) { c.requireNoError(c.framer.WriteGoAway(0, http2.ErrCodeInternal, nil)) })
+	addGreeted("window of the connection overflows", func(c *client) { c.window(0, 1<<31-1) })
+	addGreeted("window of the connection at its limit", func(c *client) { c.window(0, 1<<31-1-defaultWindow) })
+	addGreeted("hundred pings", func(c *client) {
 		for i := range uint64(100) {
 			c.ping(i)
 		}
@@ -66,16 +66,16 @@ func connectionScripts() (scripts []script) {
 		8:                                 {0, 1, 2}, // ENABLE_CONNECT_PROTOCOL
 		0x99:                              {7},
 	} {
-		for _, v := range values {
-			setting := http2.Setting{ID: id, Val: v}
-			greeted(fmt.Sprintf("later %v", setting), func(c *client) { c.settings(setting) })
+		for _, value := range values {
+			setting := http2.Setting{ID: id, Val: value}
+			addGreeted(fmt.Sprintf("later %v", setting), func(c *client) { c.settings(setting) })
 			add(fmt.Sprintf("first %v", setting), func(c *client) {
 				c.greet(setting)
 				c.probe(1)
 			})
 		}
 	}
-	greeted("the same setting twice", func(c *client) {
+	addGreeted("the same setting twice", func(c *client) {
 		c.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{
 			ID:  http2.SettingInitialWindowSize,
 			Val: 3,
@@ -89,57 +89,57 @@ func connectionScripts() (scripts []script) {
 		if name == "HTTP/1" {
 			continue // net/http may serve it
 		}
-		add("preface of "+name, func(c *client) { c.out.WriteString(text) })
+		add("preface of "+name, func(c *client) { c.buffered.WriteString(text) })
 	}
 	add("preface without SETTINGS", func(c *client) {
-		c.out.WriteString(http2.ClientPreface)
+		c.buffered.WriteString(http2.ClientPreface)
 		c.ping(1)
 		c.settle()
 	})
 	add("preface and SETTINGS ack", func(c *client) {
-		c.out.WriteString(http2.ClientPreface)
+		c.buffered.WriteString(http2.ClientPreface)
 		c.raw(http2.FrameSettings, http2.FlagSettingsAck, 0)
 		c.settle()
 	})
 	add("preface and silence", func(c *client) {
-		c.out.WriteString(http2.ClientPreface)
+		c.buffered.WriteString(http2.ClientPreface)
 		c.advance(time.Minute)
 	})
-	greeted("idle until the timeout", func(c *client) {
+	addGreeted("idle until the timeout", func(c *client) {
 		c.request(1, "GET", "/hello", true)
 		c.advance(idleTimeout + time.Second)
 	})
-	greeted("not idle while a request waits", func(c *client) {
+	addGreeted("not idle while a request waits", func(c *client) {
 		c.request(1, "GET", "/begun", true)
 		c.advance(writeTimeout / 2)
 		c.release()
 	})
-	greeted("stream ids that skip", func(c *client) {
+	addGreeted("stream ids that skip", func(c *client) {
 		c.request(3, "GET", "/hello", true)
 		c.request(9, "GET", "/hello", true)
 	})
-	greeted("stream ids that go back", func(c *client) {
+	addGreeted("stream ids that go back", func(c *client) {
 		c.request(9, "GET", "/hello", true)
 		c.settle()
 		c.request(3, "GET", "/hello", true)
 	})
-	greeted("an even stream id", func(c *client) { c.request(2, "GET", "/hello", true) })
-	greeted("the reserved bit", func(c *client) {
+	addGreeted("an even stream id", func(c *client) { c.request(2, "GET", "/hello", true) })
+	addGreeted("the reserved bit", func(c *client) {
 		c.request(1, "POST", "/read", false)
 		c.settle()
-		p := binary.BigEndian.AppendUint32([]byte{0, 0, 1, 0, 1}, 1|1<<31)
-		c.out.Write(append(p, 'x'))
+		frame := binary.BigEndian.AppendUint32([]byte{0, 0, 1, 0, 1}, 1|1<<31)
+		c.buffered.Write(append(frame, 'x'))
 	})
-	for _, n := range []uint32{maxStreams, maxStreams + 1, 3 * maxStreams} {
-		greeted(fmt.Sprintf("%d streams at once", n), func(c *client) {
-			c.must(c.framer.WriteSettingsAck())
-			for i := range n {
+	for _, size := range []uint32{maxStreams, maxStreams + 1, 3 * maxStreams} {
+		addGreeted(fmt.Sprintf("%d streams at once", size), func(c *client) {
+			c.requireNoError(c.framer.WriteSettingsAck())
+			for i := range size {
 				c.request(2*i+1, "GET", "/wait", true)
 			}
 			c.release()
 		})
-		greeted(fmt.Sprintf("%d streams that are reset", n), func(c *client) {
-			for i := range n {
+		addGreeted(fmt.Sprintf("%d streams that are reset", size), func(c *client) {
+			for i := range size {
 				c.request(2*i+1, "GET", "/wait", true)
 				c.settle()
 				c.reset(2*i+1, http2.ErrCodeCancel)

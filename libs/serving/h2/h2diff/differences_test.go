@@ -16,7 +16,7 @@ type difference struct {
 	reason                  string
 	// last means that the rest of the exchange is not compared, because one server has ended a
 	// stream or the connection.
-	last bool
+	endsComparison bool
 }
 
 // Parts of lines.
@@ -32,22 +32,22 @@ var accepted = []difference{
 		scripts:  `request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`,
 		ours:     malformed,
 		standard: responded,
-		reason:   "a malformed request ends its stream; net/http responds with 400", last: true,
+		reason:   "a malformed request ends its stream; net/http responds with 400", endsComparison: true,
 	},
 	{scripts: `request/(length .*|two lengths), end .*`, ours: malformed, standard: responded,
-		reason: "a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests",
-		last:   true,
+		reason:         "a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests",
+		endsComparison: true,
 	},
 	{scripts: `body/(bad length|two lengths) for .*`, ours: malformed, standard: `(1 HEADERS .*|handler: request .*)`,
-		reason: "the same", last: true},
+		reason: "the same", endsComparison: true},
 	{
 		scripts:  `request/(two hosts|host unlike the authority|authority with a space), end .*`,
 		ours:     malformed,
 		standard: responded,
-		reason:   "an ambiguous or invalid authority is malformed; net/http serves such requests", last: true,
+		reason:   "an ambiguous or invalid authority is malformed; net/http serves such requests", endsComparison: true,
 	},
 	{scripts: `request/(path of a URL|method with a space), end .*`, ours: malformed, standard: responded,
-		reason: "a path begins with a slash, and a method is a token; net/http serves such requests", last: true},
+		reason: "a path begins with a slash, and a method is a token; net/http serves such requests", endsComparison: true},
 	{
 		scripts:  `request/(host as the authority|no authority, host), end .*`,
 		ours:     `handler: .*trailer=0 `,
@@ -66,58 +66,58 @@ var accepted = []difference{
 		scripts:  `state/.*/HEADERS with a connection field`,
 		ours:     `3 RST_STREAM PROTOCOL_ERROR` + seen,
 		standard: `(3 HEADERS :status=200 .*)?`,
-		reason:   "trailers with a connection field are malformed; net/http ignores the field", last: true,
+		reason:   "trailers with a connection field are malformed; net/http ignores the field", endsComparison: true,
 	},
 	{
 		scripts:  `body/trailers that are forbidden for .*`,
 		ours:     `(1 (HEADERS :status=200|END_STREAM).*)?`,
 		standard: `1 RST_STREAM PROTOCOL_ERROR` + seen,
-		reason:   "a trailer that is forbidden is dropped; net/http resets the stream", last: true,
+		reason:   "a trailer that is forbidden is dropped; net/http resets the stream", endsComparison: true,
 	},
 	{scripts: `body/(too short|trailers after a short body) for .*`, ours: malformed, standard: `1 (HEADERS|DATA|END_STREAM).*`,
-		reason: "a body that is shorter than declared resets the stream; net/http tells the handler only", last: true},
+		reason: "a body that is shorter than declared resets the stream; net/http tells the handler only", endsComparison: true},
 	{
 		scripts:  `state/open, counted/(DATA empty END_STREAM|HEADERS trailers)`,
 		ours:     `3 RST_STREAM PROTOCOL_ERROR`,
 		standard: `3 HEADERS :status=200 .*`,
-		reason:   "the same", last: true,
+		reason:   "the same", endsComparison: true,
 	},
 	{scripts: `random`, ours: `\d+ RST_STREAM PROTOCOL_ERROR` + seen, standard: `(\d+ (HEADERS|DATA|END_STREAM).*)?`,
-		reason: "the same for short bodies and malformed trailers in random order", last: true},
+		reason: "the same for short bodies and malformed trailers in random order", endsComparison: true},
 
 	// Frames.
 	{scripts: `.*`, ours: `\d+ RST_STREAM FRAME_SIZE_ERROR` + seen, standard: `(0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen + `)?`,
-		reason: "a PRIORITY frame of a wrong size is an error of its stream (RFC 9113, 6.3); net/http ends the connection",
-		last:   true,
+		reason:         "a PRIORITY frame of a wrong size is an error of its stream (RFC 9113, 6.3); net/http ends the connection",
+		endsComparison: true,
 	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen, standard: `\d+ RST_STREAM PROTOCOL_ERROR` + seen,
-		reason: "too much padding of HEADERS, and WINDOW_UPDATE of an idle stream, are errors of the connection (RFC 9113, 6.2 and 5.1); net/http resets the stream",
-		last:   true,
+		reason:         "too much padding of HEADERS, and WINDOW_UPDATE of an idle stream, are errors of the connection (RFC 9113, 6.2 and 5.1); net/http resets the stream",
+		endsComparison: true,
 	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen, standard: seen,
-		reason: "a frame without room for its fields is an error that the client can read about; net/http closes the connection without GOAWAY",
-		last:   true,
+		reason:         "a frame without room for its fields is an error that the client can read about; net/http closes the connection without GOAWAY",
+		endsComparison: true,
 	},
 	{
 		scripts:  `.*`,
 		ours:     `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
 		standard: `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
-		reason:   "the last stream of GOAWAY is the newest that was opened; net/http names that of the bad frame", last: true,
+		reason:   "the last stream of GOAWAY is the newest that was opened; net/http names that of the bad frame", endsComparison: true,
 	},
 	{scripts: `.*`, ours: `0 GOAWAY last=\d+ STREAM_CLOSED` + seen, standard: `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen,
-		reason: "HEADERS on a closed stream are STREAM_CLOSED (RFC 9113, 5.1)", last: true},
+		reason: "HEADERS on a closed stream are STREAM_CLOSED (RFC 9113, 5.1)", endsComparison: true},
 	{
 		scripts:  `.*after the (server|client)'s GOAWAY/.*`,
 		ours:     `0 GOAWAY last=\d+ (PROTOCOL|FRAME_SIZE)_ERROR` + seen,
 		standard: ``,
-		reason:   "errors are reported after a graceful GOAWAY, too; net/http ends without a word", last: true,
+		reason:   "errors are reported after a graceful GOAWAY, too; net/http ends without a word", endsComparison: true,
 	},
 	{scripts: `.*after the (server|client)'s GOAWAY/.*`, ours: `3 RST_STREAM PROTOCOL_ERROR` + seen, standard: ``,
-		reason: "the same for the errors of a stream", last: true},
+		reason: "the same for the errors of a stream", endsComparison: true},
 	{scripts: `connection/preface .*`, ours: `0 GOAWAY last=0 PROTOCOL_ERROR`, standard: ``,
-		reason: "a bad preface gets GOAWAY; net/http closes the connection", last: true},
+		reason: "a bad preface gets GOAWAY; net/http closes the connection", endsComparison: true},
 	{scripts: `connection/the same setting twice`, ours: `0 SETTINGS ack`, standard: `0 GOAWAY last=0 PROTOCOL_ERROR`,
-		reason: "settings may be repeated in a frame (RFC 9113, 6.5.3)", last: true},
+		reason: "settings may be repeated in a frame (RFC 9113, 6.5.3)", endsComparison: true},
 	{
 		scripts:  `connection/\d+ streams at once`,
 		ours:     `(\d+ RST_STREAM REFUSED_STREAM(; )?)+`,
@@ -129,7 +129,7 @@ var accepted = []difference{
 	{scripts: `.*`, ours: ``, standard: `(\d+ RST_STREAM STREAM_CLOSED(; )?)+`,
 		reason: "frames that were sent before the client knew of the reset are ignored (RFC 9113, 5.1); net/http resets the stream again"},
 	{scripts: `.*`, ours: ``, standard: `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen,
-		reason: "the same for trailers; net/http ends the connection", last: true},
+		reason: "the same for trailers; net/http ends the connection", endsComparison: true},
 	{scripts: `body/trailers with upper-case for .*`, ours: ``, standard: malformed,
 		reason: "the same for malformed trailers"},
 
@@ -176,32 +176,32 @@ type compiledDifference struct {
 }
 
 func newDifferences() *differences {
-	d := &differences{}
+	compiled := &differences{}
 	for i := range accepted {
-		a := &accepted[i]
+		difference := &accepted[i]
 		whole := func(s string) *regexp.Regexp { return regexp.MustCompile("^(?s:" + s + ")$") }
-		d.list = append(d.list, compiledDifference{a, whole(a.scripts), whole(a.ours), whole(a.standard), false})
+		compiled.list = append(compiled.list, compiledDifference{difference, whole(difference.scripts), whole(difference.ours), whole(difference.standard), false})
 	}
-	return d
+	return compiled
 }
 
 // compare describes the first difference that is not accepted, or returns "".
 func (d *differences) compare(name string, ours, standard []step) string {
 	for i := range max(len(ours), len(standard)) {
-		var a, b step
+		var ourStep, standardStep step
 		if i < len(ours) {
-			a = ours[i]
+			ourStep = ours[i]
 		}
 		if i < len(standard) {
-			b = standard[i]
+			standardStep = standard[i]
 		}
-		if text := violation(a) + violation(b); text != "" {
+		if text := violation(ourStep) + violation(standardStep); text != "" {
 			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text,
 				formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
-		onlyOurs, onlyStandard := linesOnlyIn(a, b), linesOnlyIn(b, a)
-		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(a, b) {
-			onlyOurs, onlyStandard = a, b // in another order
+		onlyOurs, onlyStandard := linesOnlyIn(ourStep, standardStep), linesOnlyIn(standardStep, ourStep)
+		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(ourStep, standardStep) {
+			onlyOurs, onlyStandard = ourStep, standardStep // in another order
 		}
 		if len(onlyOurs) == 0 && len(onlyStandard) == 0 {
 			continue
@@ -213,7 +213,7 @@ func (d *differences) compare(name string, ours, standard []step) string {
 				formatSteps(ours[:min(i+1, len(ours))]), formatSteps(standard[:min(i+1, len(standard))]))
 		}
 		difference.used = true
-		if difference.last {
+		if difference.endsComparison {
 			return ""
 		}
 	}
@@ -231,11 +231,11 @@ func violation(s step) string {
 }
 
 func (d *differences) find(name string, ours, standard []string) *compiledDifference {
-	a, b := strings.Join(ours, "; "), strings.Join(standard, "; ")
+	ourLines, standardLines := strings.Join(ours, "; "), strings.Join(standard, "; ")
 	for i := range d.list {
-		c := &d.list[i]
-		if c.scripts.MatchString(name) && c.ours.MatchString(a) && c.standard.MatchString(b) {
-			return c
+		candidate := &d.list[i]
+		if candidate.scripts.MatchString(name) && candidate.ours.MatchString(ourLines) && candidate.standard.MatchString(standardLines) {
+			return candidate
 		}
 	}
 	return nil
@@ -243,10 +243,10 @@ func (d *differences) find(name string, ours, standard []string) *compiledDiffer
 
 // linesOnlyIn returns the lines of a that b lacks.
 func linesOnlyIn(a, b step) (lines []string) {
-	rest := slices.Clone(b)
+	unmatched := slices.Clone(b)
 	for _, line := range a {
-		if i := slices.Index(rest, line); i >= 0 {
-			rest = slices.Delete(rest, i, i+1)
+		if i := slices.Index(unmatched, line); i >= 0 {
+			unmatched = slices.Delete(unmatched, i, i+1)
 		} else {
 			lines = append(lines, line)
 		}

@@ -20,11 +20,11 @@ import (
 // request that the GOAWAY accepts gets a response, however long that takes.
 func TestGoAwayLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	first, runs := firstSeed(t, 500)
-	for _, i := range implementations {
+	seed0, runs := firstSeed(t, 500)
+	for _, server := range implementations {
 		accepted, lost := 0, 0
-		for seed := first; seed < first+uint64(runs); seed++ {
-			wasAccepted, wasComplete := goAwayRace(t, i, seed)
+		for seed := seed0; seed < seed0+uint64(runs); seed++ {
+			wasAccepted, wasComplete := goAwayRace(t, server, seed)
 			if wasAccepted {
 				accepted++
 			}
@@ -32,20 +32,20 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 				lost++
 			}
 		}
-		t.Logf("%s: GOAWAY accepted %d of %d requests that raced with it", i.name, accepted, runs)
+		t.Logf("%s: GOAWAY accepted %d of %d requests that raced with it", server.name, accepted, runs)
 		if lost > 0 {
-			t.Errorf("%s: %d of %d accepted requests got no response, want 0", i.name, lost, accepted)
+			t.Errorf("%s: %d of %d accepted requests got no response, want 0", server.name, lost, accepted)
 		}
 	}
 }
 
 // goAwayRace reports whether the GOAWAY accepted the concurrent request, and whether that request
 // got a complete response.
-func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, complete bool) {
+func goAwayRace(t *testing.T, server implementation, seed uint64) (accepted, complete bool) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		near, far := newLink(0)
-		_, stop := i.serve(far, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, stop := server.serve(far, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/last" {
 				w.Header().Set("Connection", "close")
 				return
@@ -54,30 +54,30 @@ func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, complete
 			time.Sleep(5 * time.Second) // in synctest time
 			_, _ = io.WriteString(w, "whole")
 		}))
-		c := client{t: t, ledger: newLedger()}
-		c.framer = http2.NewFramer(&c.out, nil)
-		c.hpack = hpack.NewEncoder(&c.block)
-		c.out.WriteString(http2.ClientPreface)
-		c.settings()
-		c.request(1, "GET", "/last", true)
-		before := bytes.Clone(c.out.Bytes())
-		c.out.Reset()
+		racing := client{t: t, ledger: newLedger()}
+		racing.framer = http2.NewFramer(&racing.buffered, nil)
+		racing.hpack = hpack.NewEncoder(&racing.block)
+		racing.buffered.WriteString(http2.ClientPreface)
+		racing.settings()
+		racing.request(1, "GET", "/last", true)
+		before := bytes.Clone(racing.buffered.Bytes())
+		racing.buffered.Reset()
 		fields := make([]string, random.IntN(60)) // more fields take longer to read
 		for n := range fields {
 			fields[n] = fmt.Sprintf("x-field-%d: %d", n, random.Uint64())
 		}
-		c.request(3, "POST", "/slow", true, fields...)
+		racing.request(3, "POST", "/slow", true, fields...)
 		var sender sync.WaitGroup
 		sender.Go(func() {
 			_, _ = near.Write(before)
 			for range random.IntN(200) {
 				runtime.Gosched() // varies the point of the race
 			}
-			_, _ = near.Write(c.out.Bytes()) // the server may have closed the connection
+			_, _ = near.Write(racing.buffered.Bytes()) // the server may have closed the connection
 		})
 		sender.Wait()
 		time.Sleep(lastWait)
-		p, _ := near.in.take()
+		p, _ := near.received.takeAll()
 		accepted, complete = goAwayOutcome(t, p)
 		_ = near.Close()
 		stop()

@@ -45,15 +45,15 @@ func (o *observer) takeLines() []string {
 }
 
 // pattern returns n bytes that differ from stream to stream.
-func pattern(n, salt int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte('a' + (i*7+i/256+salt)%26)
+func pattern(count, salt int) []byte {
+	bytes := make([]byte, count)
+	for i := range bytes {
+		bytes[i] = byte('a' + (i*7+i/256+salt)%26)
 	}
-	return b
+	return bytes
 }
 
-func intOf(r *http.Request, name string) int {
+func queryInt(r *http.Request, name string) int {
 	n, _ := strconv.Atoi(r.URL.Query().Get(name))
 	return n
 }
@@ -71,14 +71,14 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "hello":
 		_, _ = io.WriteString(w, "hello")
 	case "large":
-		_, err := w.Write(pattern(intOf(r, "n"), 0))
+		_, err := w.Write(pattern(queryInt(r, "n"), 0))
 		o.log("wrote %s, error %t", r.URL, err != nil)
 	case "parts":
 		o.parts(w, r)
 	case "read":
 		o.read(w, r)
 	case "some": // reads a part of the body
-		n, err := io.ReadFull(r.Body, make([]byte, intOf(r, "n")))
+		n, err := io.ReadFull(r.Body, make([]byte, queryInt(r, "n")))
 		o.log("read %d, error %t", n, err != nil)
 		_, _ = io.WriteString(w, "some")
 	case "echo":
@@ -126,8 +126,8 @@ func (o *observer) wait(r *http.Request) {
 
 // parts flushes after each part.
 func (o *observer) parts(w http.ResponseWriter, r *http.Request) {
-	for i := range intOf(r, "parts") {
-		_, err := w.Write(pattern(intOf(r, "n"), i))
+	for i := range queryInt(r, "parts") {
+		_, err := w.Write(pattern(queryInt(r, "n"), i))
 		if err == nil {
 			err = http.NewResponseController(w).Flush()
 		}
@@ -156,16 +156,16 @@ func (o *observer) respond(handler string, w http.ResponseWriter, r *http.Reques
 	switch handler {
 	case "empty":
 	case "status":
-		w.WriteHeader(intOf(r, "code"))
+		w.WriteHeader(queryInt(r, "code"))
 		_, err := io.WriteString(w, "body")
 		o.log("wrote a body, error %t", err != nil)
 	case "declared":
 		header.Set("Content-Length", r.URL.Query().Get("length"))
-		_, err := w.Write(pattern(intOf(r, "n"), 0))
+		_, err := w.Write(pattern(queryInt(r, "n"), 0))
 		o.log("wrote a body, error %t", err != nil)
 	case "trailers":
 		header.Set("Trailer", "X-Declared, X-Unset")
-		_, _ = w.Write(pattern(intOf(r, "n"), 0))
+		_, _ = w.Write(pattern(queryInt(r, "n"), 0))
 		header.Set("X-Declared", "1")
 		header.Set(http.TrailerPrefix+"X-Undeclared", "2")
 		header.Set("X-Late", "3")
@@ -200,7 +200,7 @@ func (o *observer) respond(handler string, w http.ResponseWriter, r *http.Reques
 		panic(http.ErrAbortHandler)
 	case "deadline":
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
-		_, err := w.Write(pattern(intOf(r, "n"), 0))
+		_, err := w.Write(pattern(queryInt(r, "n"), 0))
 		if err == nil {
 			err = http.NewResponseController(w).Flush()
 		}

@@ -146,14 +146,14 @@ func headerScripts() (scripts []script) {
 				c.ledger.open(1)
 				block := c.fields(fields...)
 				first := block[:min(len(block), 16<<10)]
-				c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+				c.requireNoError(c.framer.WriteHeaders(http2.HeadersFrameParam{
 					StreamID:      1,
 					BlockFragment: first,
 					EndHeaders:    len(first) == len(block),
 					EndStream:     end,
 				}))
 				if remaining := block[len(first):]; len(remaining) > 0 {
-					c.must(c.framer.WriteContinuation(1, true, remaining))
+					c.requireNoError(c.framer.WriteContinuation(1, true, remaining))
 				}
 				c.probe(3)
 			}})
@@ -195,16 +195,16 @@ func blockScripts() (scripts []script) {
 		block := c.fields(usual...)
 		c.raw(http2.FrameHeaders, endStream, 1, block[:1]...)
 		for i := 1; i < len(block); i++ {
-			c.must(c.framer.WriteContinuation(1, i == len(block)-1, block[i:i+1]))
+			c.requireNoError(c.framer.WriteContinuation(1, i == len(block)-1, block[i:i+1]))
 		}
 	})
 	add("with empty continuations", func(c *client) {
 		c.raw(http2.FrameHeaders, endStream, 1, c.fields(usual...)...)
-		c.must(c.framer.WriteContinuation(1, false, nil))
-		c.must(c.framer.WriteContinuation(1, true, nil))
+		c.requireNoError(c.framer.WriteContinuation(1, false, nil))
+		c.requireNoError(c.framer.WriteContinuation(1, true, nil))
 	})
 	add("padded, with a priority", func(c *client) {
-		c.must(c.framer.WriteHeaders(http2.HeadersFrameParam{
+		c.requireNoError(c.framer.WriteHeaders(http2.HeadersFrameParam{
 			StreamID:      1,
 			BlockFragment: c.fields(usual...),
 			EndHeaders:    true,
@@ -217,10 +217,10 @@ func blockScripts() (scripts []script) {
 		"PING":                     func(c *client) { c.ping(7) },
 		"HEADERS of the stream":    func(c *client) { c.headers(1, true, "a: b") },
 		"HEADERS of another":       func(c *client) { c.request(5, "GET", "/hello", true) },
-		"CONTINUATION of another":  func(c *client) { c.must(c.framer.WriteContinuation(5, true, nil)) },
+		"CONTINUATION of another":  func(c *client) { c.requireNoError(c.framer.WriteContinuation(5, true, nil)) },
 		"DATA":                     func(c *client) { c.data(1, false, []byte("x")) },
 		"an unknown frame":         func(c *client) { c.raw(0x42, 0, 0, 1) },
-		"CONTINUATION on stream 0": func(c *client) { c.must(c.framer.WriteContinuation(0, true, nil)) },
+		"CONTINUATION on stream 0": func(c *client) { c.requireNoError(c.framer.WriteContinuation(0, true, nil)) },
 	} {
 		add("interrupted by "+name, func(c *client) {
 			c.raw(http2.FrameHeaders, endStream, 1, c.fields(usual...)...)

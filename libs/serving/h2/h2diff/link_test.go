@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// queue is one direction of a link. It works in a synctest bubble: a goroutine that waits for cond is
-// durably blocked, so fake time can pass.
+// queue is one direction of a link. It works in a synctest bubble: a goroutine that waits for cond
+// is durably blocked, so fake time can pass.
 type queue struct {
 	mu        sync.Mutex
 	cond      *sync.Cond
@@ -84,7 +84,7 @@ func (q *queue) close() {
 }
 
 // take returns what has been written, and whether the writer has closed the connection.
-func (q *queue) take() ([]byte, bool) {
+func (q *queue) takeAll() ([]byte, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.data
@@ -106,17 +106,17 @@ func (q *queue) wakeAt(t time.Time) {
 // link is one end of an in-memory connection between a client and a server under test. Unlike
 // net.Pipe, it buffers like a socket.
 type link struct {
-	in, out *queue
+	received, out *queue
 }
 
 // newLink returns both ends of a connection that buffers capacity bytes in each direction; 0 means
 // no limit.
 func newLink(capacity int) (client, server *link) {
 	up, down := newQueue(capacity), newQueue(capacity)
-	return &link{in: down, out: up}, &link{in: up, out: down}
+	return &link{received: down, out: up}, &link{received: up, out: down}
 }
 
-func (l *link) Read(p []byte) (int, error)  { return l.in.read(p) }
+func (l *link) Read(p []byte) (int, error)  { return l.received.read(p) }
 func (l *link) Write(p []byte) (int, error) { return l.out.write(p) }
 
 // Delivered returns the number of bytes that the other end has read, and of those that it has not.
@@ -127,7 +127,7 @@ func (l *link) Delivered() (read, unread int64) {
 }
 
 func (l *link) Close() error {
-	l.in.close()
+	l.received.close()
 	l.out.close()
 	return nil
 }
@@ -141,10 +141,10 @@ func (l *link) SetDeadline(t time.Time) error {
 }
 
 func (l *link) SetReadDeadline(t time.Time) error {
-	l.in.mu.Lock()
-	defer l.in.mu.Unlock()
-	l.in.readUntil = t
-	l.in.wakeAt(t)
+	l.received.mu.Lock()
+	defer l.received.mu.Unlock()
+	l.received.readUntil = t
+	l.received.wakeAt(t)
 	return nil
 }
 

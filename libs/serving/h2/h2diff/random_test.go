@@ -73,7 +73,7 @@ func (w *randomClient) get() string {
 	return "GET " + path
 }
 
-func (w *randomClient) post() string {
+func (w *randomClient) openPost() string {
 	path := []string{"/read", "/echo", "/wait", "/begun", "/hello", "/some?n=10", "/close"}[w.random.IntN(7)]
 	u := &upload{left: -1, window: streamWindow}
 	var fields []string
@@ -113,7 +113,7 @@ func (w *randomClient) body() string {
 		end = upload.left == 0
 	}
 	if padding > 0 {
-		w.must(w.framer.WriteDataPadded(id, end, pattern(n, 0), make([]byte, padding)))
+		w.requireNoError(w.framer.WriteDataPadded(id, end, pattern(n, 0), make([]byte, padding)))
 	} else {
 		w.data(id, end, pattern(n, 0))
 	}
@@ -135,7 +135,7 @@ func (w *randomClient) end() string {
 
 func (w *randomClient) abandon(id uint32) string {
 	if id == w.next {
-		return w.post()
+		return w.openPost()
 	}
 	w.reset(id, http2.ErrCodeCancel)
 	delete(w.open, id)
@@ -175,7 +175,7 @@ func (w *randomClient) step() {
 	case n < 20:
 		text = w.get()
 	case n < 35:
-		text = w.post()
+		text = w.openPost()
 	case n < 60:
 		text = w.body()
 	case n < 65:
@@ -208,8 +208,9 @@ func numberSteps(log []string) string {
 	return b.String()
 }
 
-// TestRandomSequences sends the same random frames to both servers and compares each step.
-func TestRandomSequences(t *testing.T) {
+// TestServersAgreeOnRandomFrames sends the same random frames to both servers and compares each
+// step.
+func TestServersAgreeOnRandomFrames(t *testing.T) {
 	t.Parallel()
 	const length = 80
 	first, runs := firstSeed(t, 30)

@@ -153,7 +153,7 @@ func windowScripts() (scripts []script) {
 		c.request(1, "POST", "/wait", false)
 		c.settle()
 		for range 256 { // 1 + 255 bytes each
-			c.must(c.framer.WriteDataPadded(1, false, nil, make([]byte, 255)))
+			c.requireNoError(c.framer.WriteDataPadded(1, false, nil, make([]byte, 255)))
 		}
 		c.settle()
 		c.release()

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// allScripts returns the exchanges that TestScripts compares.
+// allScripts returns the exchanges that TestServersAgreeOnScripts compares.
 func allScripts() []script {
 	return slices.Concat(stateScripts(), connectionScripts(), headerScripts(), responseScripts())
 }
 
-// TestScripts compares both servers step by step.
-func TestScripts(t *testing.T) {
+// TestServersAgreeOnScripts compares both servers step by step.
+func TestServersAgreeOnScripts(t *testing.T) {
 	t.Parallel()
 	known := newDifferences()
 	names := map[string]bool{}

@@ -63,7 +63,7 @@ var states = []state{
 	{name: "after the client's GOAWAY", enter: func(c *client) {
 		c.request(3, "POST", "/read", false)
 		c.settle()
-		c.must(c.framer.WriteGoAway(0, http2.ErrCodeNo, nil))
+		c.requireNoError(c.framer.WriteGoAway(0, http2.ErrCodeNo, nil))
 	}},
 }
 

@@ -29,9 +29,9 @@ const (
 	connWindow = 16 << 20
 )
 
-// TestStorms opens many streams with random windows, padding, uploads and cancellations. It checks
-// each byte and each window of both servers.
-func TestStorms(t *testing.T) {
+// TestServersDeliverEveryByteInStorms opens many streams with random windows, padding, uploads and
+// cancellations. It checks each byte and each window of both servers.
+func TestServersDeliverEveryByteInStorms(t *testing.T) {
 	t.Parallel()
 	first, runs := firstSeed(t, 3)
 	for seed := first; seed < first+uint64(runs); seed++ {
@@ -58,7 +58,7 @@ func wrongByte(p []byte, offset int, salt uint32) error {
 // stormHandler responds with known bytes and checks those of the request body. All sizes are random
 // and derive from the salt of the stream.
 func stormHandler(w http.ResponseWriter, r *http.Request) {
-	salt, up, down := uint32(intOf(r, "salt")), intOf(r, "up"), intOf(r, "down")
+	salt, up, down := uint32(queryInt(r, "salt")), queryInt(r, "up"), queryInt(r, "down")
 	random := rand.New(rand.NewPCG(uint64(salt), 1))
 	received, err := 0, error(nil)
 	read := func() bool {
