@@ -38,8 +38,8 @@ func newKubeconfig() *cobra.Command {
 	return command
 }
 
-func flattenedKubeconfig(l certs.Layout, server string) ([]byte, error) {
-	c := l.AdminKubeconfig(server)
+func flattenedKubeconfig(layout certs.Layout, server string) ([]byte, error) {
+	c := layout.AdminKubeconfig(server)
 	if err := clientcmdapi.FlattenConfig(c); err != nil {
 		return nil, err
 	}

@@ -33,22 +33,22 @@ type help struct{ command, text string }
 // helpTexts returns the help texts of all commands except etcd and nats-server.
 func helpTexts(t *testing.T) (out []help) {
 	t.Helper()
-	for _, c := range append(suiteServices(), apiserver.Snapshot()) {
+	for _, command := range append(suiteServices(), apiserver.Snapshot()) {
 		subcommands := []string{""}
-		for _, sub := range c.Commands {
+		for _, sub := range command.Commands {
 			// apiserver snapshot is snapshot, and healthcheck is the same for all.
-			if sub.Name != "snapshot" && (sub.Name != healthcheck.Name || c.Name == "apiserver") {
+			if sub.Name != "snapshot" && (sub.Name != healthcheck.Name || command.Name == "apiserver") {
 				subcommands = append(subcommands, sub.Name)
 			}
 		}
 		for _, sub := range subcommands {
-			command := strings.Fields(c.Name + " " + sub)
+			words := strings.Fields(command.Name + " " + sub)
 			var text bytes.Buffer
-			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run,
-				append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
-				t.Fatalf("%s: got exit code %d, want 0", command, code)
+			if code := options.Main(t.Context(), name+" "+command.Name, command.Short, command.Options, command.Run,
+				append(words[1:], "--help"), &text, io.Discard, command.Commands...); code != 0 {
+				t.Fatalf("%s: got exit code %d, want 0", words, code)
 			}
-			out = append(out, help{strings.Join(command, " "), text.String()})
+			out = append(out, help{strings.Join(words, " "), text.String()})
 		}
 	}
 	for _, command := range []string{"up", "ha", "certs", "certs check", "kubeconfig"} {
@@ -58,9 +58,9 @@ func helpTexts(t *testing.T) (out []help) {
 	return out
 }
 
-// TestFlagReference compares docs/user/flags.md with the help texts.
-func TestFlagReference(t *testing.T) {
-	want := "# Flags\n\nGenerated from `--help`. Run `go test ./cmd/binnacle -run TestFlagReference -update` after a change.\n" +
+// TestFlagReferenceMatchesHelp compares docs/user/flags.md with the help texts.
+func TestFlagReferenceMatchesHelp(t *testing.T) {
+	want := "# Flags\n\nGenerated from `--help`. Run `go test ./cmd/binnacle -run TestFlagReferenceMatchesHelp -update` after a change.\n" +
 		"[configuration.md](configuration.md) explains configuration files and groups of flags. The lists of\n" +
 		"feature gates are left out; `binnacle apiserver --help` prints them.\n"
 	for _, h := range helpTexts(t) {
@@ -74,7 +74,7 @@ func TestFlagReference(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != want {
-		t.Errorf("%s differs from the help texts (%v); run go test ./cmd/binnacle -run TestFlagReference -update", file, err)
+		t.Errorf("%s differs from the help texts (%v); run go test ./cmd/binnacle -run TestFlagReferenceMatchesHelp -update", file, err)
 	}
 }
 

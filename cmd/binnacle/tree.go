@@ -189,11 +189,11 @@ func (t *commandTree) newMemberCommand(use, short, group string, run func(contex
 }
 
 // flagNames returns the names of the flags in a set that start with last, for completion.
-func flagNames(set *pflag.FlagSet, last string) (out []string) {
+func flagNames(flags *pflag.FlagSet, last string) (out []string) {
 	if !strings.HasPrefix(last, "-") || strings.Contains(last, "=") {
 		return nil
 	}
-	set.VisitAll(func(f *pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		if word := "--" + f.Name; strings.HasPrefix(word, last) {
 			_, usage := pflag.UnquoteUsage(f)
 			out = append(out, word+"\t"+usage)

@@ -32,8 +32,8 @@ func runCommand(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, string(text), stderr.String()
 }
 
-// TestCommandLine checks the exit code and the output for command lines.
-func TestCommandLine(t *testing.T) {
+// TestCommandLineDecidesExitCodeAndOutput checks the exit code and the output for command lines.
+func TestCommandLineDecidesExitCodeAndOutput(t *testing.T) {
 	for line, test := range map[string]struct {
 		code int
 		want []string // parts of the output
@@ -71,8 +71,9 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestCompletion checks that shells get a script that calls the binary for names and flags.
-func TestCompletion(t *testing.T) {
+// TestCompletionScriptCallsBinary checks that shells get a script that calls the binary for names
+// and flags.
+func TestCompletionScriptCallsBinary(t *testing.T) {
 	for shell, want := range map[string]string{
 		"bash": "__start_binnacle",
 		"zsh":  "#compdef binnacle",

@@ -41,8 +41,8 @@ func newProber(ca string) (*prober, error) {
 	}}, nil
 }
 
-// stateOf returns the state of an instance, given as host:port: Silent if it does not respond, Ready if
-// /readyz responds with 200, and Busy otherwise.
+// stateOf returns the state of an instance, given as host:port: Silent if it does not respond,
+// Ready if /readyz responds with 200, and Busy otherwise.
 func (p *prober) stateOf(ctx context.Context, instance string) balancer.State {
 	code, _, err := p.getReadyz(ctx, instance)
 	switch {
@@ -76,7 +76,7 @@ func runCheck(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	p, err := newProber(*ca)
+	checker, err := newProber(*ca)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func runCheck(ctx context.Context, args []string) error {
 	problems := make([]string, flags.NArg())
 	for i, instance := range flags.Args() {
 		group.Go(func() {
-			if err := p.checkReady(ctx, instance); err != nil {
+			if err := checker.checkReady(ctx, instance); err != nil {
 				problems[i] = instance + ": " + err.Error()
 			}
 		})

@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// TestParseService checks the syntax of --balance.
-func TestParseService(t *testing.T) {
+// TestParseServiceRejectsIncompleteAddresses checks the syntax of --balance.
+func TestParseServiceRejectsIncompleteAddresses(t *testing.T) {
 	for text, want := range map[string]string{
 		":6443=a:1,b:2":       "",
 		"127.0.0.1:1=[::1]:2": "",
@@ -28,13 +28,13 @@ func TestParseService(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 		if text == ":6443=a:1,b:2" && (service.listen != ":6443" || !slices.Equal(service.instances, []string{"a:1", "b:2"})) {
-			t.Errorf("%s: got %+v", text, service)
+			t.Errorf("%s: got %+v, want address :6443 and instances a:1, b:2", text, service)
 		}
 	}
 }
 
-// instance starts a server whose readiness check responds with a code, and returns the file of its
-// certificate.
+// instance starts a server whose /readyz responds with a code and a body. It returns the server's
+// address and the file of its certificate.
 func instance(t *testing.T, code int, body string) (address, ca string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,9 +52,9 @@ func instance(t *testing.T, code int, body string) (address, ca string) {
 	return strings.TrimPrefix(server.URL, "https://"), ca
 }
 
-// TestStates checks the state for ready, failing and unreachable instances, and the output of the
-// command check.
-func TestStates(t *testing.T) {
+// TestProberReportsStateAndFailingChecks checks the state of ready, failing and unreachable
+// instances, and the result of the command check.
+func TestProberReportsStateAndFailingChecks(t *testing.T) {
 	ready, ca := instance(t, http.StatusOK, "ok")
 	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
 	prober, err := newProber(ca) // all httptest servers have the same certificate
@@ -75,7 +75,7 @@ func TestStates(t *testing.T) {
 		t.Errorf("busy: got %v, want error \"500, failing checks: shutdown\"", err)
 	}
 	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
-		t.Errorf("ready: got %v", err)
+		t.Errorf("check of a ready instance: got error %v, want none", err)
 	}
 	if err := runCheck(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
 		t.Error("runCheck() of a ready and a busy server = nil, want an error")

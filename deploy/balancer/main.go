@@ -46,16 +46,16 @@ type service struct {
 // parseService parses LISTEN=INSTANCE,INSTANCE.
 func parseService(text string) (service, error) {
 	listen, list, ok := strings.Cut(text, "=")
-	s := service{listen: listen, instances: strings.Split(list, ",")}
+	parsed := service{listen: listen, instances: strings.Split(list, ",")}
 	if !ok {
-		return s, fmt.Errorf("--balance %q is not ADDRESS=INSTANCE,INSTANCE", text)
+		return parsed, fmt.Errorf("--balance %q is not ADDRESS=INSTANCE,INSTANCE", text)
 	}
-	for _, a := range append([]string{listen}, s.instances...) {
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			return s, fmt.Errorf("--balance %q: %w", text, err)
+	for _, address := range append([]string{listen}, parsed.instances...) {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return parsed, fmt.Errorf("--balance %q: %w", text, err)
 		}
 	}
-	return s, nil
+	return parsed, nil
 }
 
 // runBalancers parses the command line and runs a balancer for each address until ctx ends.
@@ -67,34 +67,34 @@ func runBalancers(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	p, err := newProber(*ca)
+	readiness, err := newProber(*ca)
 	if err != nil {
 		return err
 	}
 	var balancers []*balancer.Balancer
 	for _, text := range *texts {
-		s, err := parseService(text)
+		svc, err := parseService(text)
 		if err != nil {
 			return err
 		}
-		b, err := balancer.New(balancer.Config{
-			Listen:              s.listen,
-			Backends:            s.instances,
+		running, err := balancer.New(balancer.Config{
+			Listen:              svc.listen,
+			Backends:            svc.instances,
 			UnresponsiveTimeout: unresponsiveTimeout,
-			Ready:               p.stateOf,
+			Ready:               readiness.stateOf,
 		})
 		if err != nil {
 			return err
 		}
-		balancers = append(balancers, b)
-		fmt.Printf("connections to %s go to those of %s that are ready\n", b.Addr(), strings.Join(s.instances, ", "))
+		balancers = append(balancers, running)
+		fmt.Printf("connections to %s go to those of %s that are ready\n", running.Addr(), strings.Join(svc.instances, ", "))
 	}
 	if len(balancers) == 0 {
 		return errors.New("--balance is not given")
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, b := range balancers {
-		group.Go(func() error { return b.Run(ctx) })
+	for _, running := range balancers {
+		group.Go(func() error { return running.Run(ctx) })
 	}
 	return group.Wait()
 }

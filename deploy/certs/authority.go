@@ -44,8 +44,8 @@ func loadAuthority(p Pair, now time.Time) (*authority, error) {
 }
 
 // loadExternal reads the certificate of a CA whose key is elsewhere.
-func loadExternal(p Pair) (*authority, error) {
-	cert, err := readCertificate(p.Cert)
+func loadExternal(pair Pair) (*authority, error) {
+	cert, err := readCertificate(pair.Cert)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &authority{}, nil
 	}
@@ -74,8 +74,8 @@ func createAuthority(pair Pair, name string, now time.Time, lifetime time.Durati
 
 // validCertificate reports whether the files of s hold a certificate of this CA with the wanted
 // subject, usage and names that does not expire soon.
-func (a *authority) validCertificate(s certSpec, now time.Time) bool {
-	pair, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key)
+func (a *authority) validCertificate(spec certSpec, now time.Time) bool {
+	pair, err := tlsfiles.LoadPair(spec.pair.Cert, spec.pair.Key)
 	if err != nil || a.cert == nil {
 		return false
 	}
@@ -83,7 +83,7 @@ func (a *authority) validCertificate(s certSpec, now time.Time) bool {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
-	return err == nil && !expiresSoon(leaf, now) && s.matchesCert(leaf)
+	return err == nil && !expiresSoon(leaf, now) && spec.matchesCert(leaf)
 }
 
 // matchesCert reports whether a certificate has the subject, usage and names of s.
@@ -106,20 +106,20 @@ func (s certSpec) matchesCert(leaf *x509.Certificate) bool {
 }
 
 // issueCert creates a key and a certificate for s and writes both files.
-func (a *authority) issueCert(s certSpec, now time.Time, lifetime time.Duration) error {
+func (a *authority) issueCert(spec certSpec, now time.Time, lifetime time.Duration) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("generate key: %w", err)
 	}
-	template, err := newTemplate(s.subject(), now, lifetime)
+	template, err := newTemplate(spec.subject(), now, lifetime)
 	if err != nil {
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = s.use.extKeyUsages()
-	template.DNSNames = s.dns
-	template.IPAddresses = s.ips
-	return a.signAndWrite(template, s.pair, key)
+	template.ExtKeyUsage = spec.use.extKeyUsages()
+	template.DNSNames = spec.dns
+	template.IPAddresses = spec.ips
+	return a.signAndWrite(template, spec.pair, key)
 }
 
 // newTemplate returns a certificate template with a random serial number.
@@ -156,8 +156,8 @@ func (a *authority) signAndWrite(template *x509.Certificate, pair Pair, key *ecd
 
 // expiresSoon reports whether less than 30 days are left, or less than a third of
 // the lifetime if that is shorter.
-func expiresSoon(c *x509.Certificate, now time.Time) bool {
-	return now.Add(min(renewBefore, c.NotAfter.Sub(c.NotBefore)/3)).After(c.NotAfter)
+func expiresSoon(certificate *x509.Certificate, now time.Time) bool {
+	return now.Add(min(renewBefore, certificate.NotAfter.Sub(certificate.NotBefore)/3)).After(certificate.NotAfter)
 }
 
 // readCertificate returns the first certificate of a file.

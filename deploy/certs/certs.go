@@ -107,44 +107,44 @@ func Ensure(options Options) (created []string, err error) {
 // create. It returns a *MissingCAError for a CA that Ensure must not create.
 func (o Options) loadAuthorities(programs []programFolder, now time.Time) (map[CA]*authority, error) {
 	layout := Layout{o.Dir}
-	for _, ca := range o.ExternalCAs {
-		if !slices.Contains(CAs(), ca) {
-			return nil, fmt.Errorf("CA %q is not one of %v", ca, CAs())
+	for _, name := range o.ExternalCAs {
+		if !slices.Contains(CAs(), name) {
+			return nil, fmt.Errorf("CA %q is not one of %v", name, CAs())
 		}
 	}
 	out := map[CA]*authority{}
-	for _, ca := range CAs() {
-		pair := layout.CA(ca)
-		if slices.Contains(o.ExternalCAs, ca) {
+	for _, name := range CAs() {
+		pair := layout.CA(name)
+		if slices.Contains(o.ExternalCAs, name) {
 			a, err := loadExternal(pair)
 			if err != nil {
 				return nil, err
 			}
-			out[ca] = a
+			out[name] = a
 			continue
 		}
 		a, err := loadAuthority(pair, now)
 		if err == nil {
-			out[ca] = a
+			out[name] = a
 			continue
 		}
 		// The files of a CA may exist although this process cannot read them.
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
-		signed := certsSignedBy(programs, ca)
+		signed := certsSignedBy(programs, name)
 		if !o.NewCA && (o.Renew || len(signed) > 0) {
-			return nil, &MissingCAError{CA: ca, Key: pair.Key, Signed: signed, Cause: err}
+			return nil, &MissingCAError{CA: name, Key: pair.Key, Signed: signed, Cause: err}
 		}
 	}
 	return out, nil
 }
 
 // certsSignedBy returns the paths of the existing certificates that a CA signed.
-func certsSignedBy(programs []programFolder, ca CA) (out []string) {
+func certsSignedBy(programs []programFolder, name CA) (out []string) {
 	for _, p := range programs {
 		for _, s := range p.certs {
-			if s.signer != ca {
+			if s.signer != name {
 				continue
 			}
 			if _, err := os.Lstat(s.pair.Cert); err == nil {
@@ -157,48 +157,48 @@ func certsSignedBy(programs []programFolder, ca CA) (out []string) {
 
 // ensureProgram writes the trusted CAs and the certificates of a program to its folder. If an
 // external CA has to sign a certificate, it writes a signing request and adds it to unsigned.
-func (o Options) ensureProgram(p programFolder, signers map[CA]*authority, now time.Time,
+func (o Options) ensureProgram(program programFolder, signers map[CA]*authority, now time.Time,
 	unsigned *UnsignedError) (created []string, err error) {
 	layout := Layout{o.Dir}
-	for _, ca := range p.trusts {
+	for _, ca := range program.trusts {
 		if signers[ca].cert == nil {
 			continue
 		}
-		if err := copyFile(layout.CA(ca).Cert, layout.TrustBundle(p.name, ca)); err != nil {
+		if err := copyFile(layout.CA(ca).Cert, layout.TrustBundle(program.name, ca)); err != nil {
 			return created, err
 		}
 	}
-	for _, s := range p.certs {
-		signer := signers[s.signer]
-		if !o.Renew && signer.validCertificate(s, now) {
-			if err := os.Remove(s.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, spec := range program.certs {
+		signer := signers[spec.signer]
+		if !o.Renew && signer.validCertificate(spec, now) {
+			if err := os.Remove(spec.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return created, err
 			}
 			continue
 		}
 		if signer.key == nil {
-			if err := writeRequest(s); err != nil {
+			if err := writeRequest(spec); err != nil {
 				return created, err
 			}
-			unsigned.Requests = append(unsigned.Requests, s.pair.requestPath())
+			unsigned.Requests = append(unsigned.Requests, spec.pair.requestPath())
 			continue
 		}
-		if err := signer.issueCert(s, now, o.lifetime()); err != nil {
+		if err := signer.issueCert(spec, now, o.lifetime()); err != nil {
 			return created, err
 		}
-		created = append(created, s.pair.Cert)
+		created = append(created, spec.pair.Cert)
 	}
 	return created, nil
 }
 
 // copyFile copies a file that contains no secrets, unless the copy is equal already.
-func copyFile(from, to string) error {
+func copyFile(from, target string) error {
 	expected, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, expected) {
+	if have, err := os.ReadFile(target); err == nil && bytes.Equal(have, expected) {
 		return nil
 	}
-	return tlsfiles.WriteFile(to, expected, 0o644)
+	return tlsfiles.WriteFile(target, expected, 0o644)
 }

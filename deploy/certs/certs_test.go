@@ -13,18 +13,18 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-func ensureFiles(t *testing.T, o certs.Options) []string {
+func ensureFiles(t *testing.T, options certs.Options) []string {
 	t.Helper()
-	created, err := certs.Ensure(o)
+	created, err := certs.Ensure(options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return created
 }
 
-func leafOf(t *testing.T, p certs.Pair) *x509.Certificate {
+func leafOf(t *testing.T, files certs.Pair) *x509.Certificate {
 	t.Helper()
-	pair, err := tlsfiles.LoadPair(p.Cert, p.Key)
+	pair, err := tlsfiles.LoadPair(files.Cert, files.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,85 +42,85 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 	layout := certs.Layout{Dir: options.Dir}
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	tests := []struct {
-		pair  certs.Pair
-		ca    certs.CA
-		cn    string
-		group string
-		usage x509.ExtKeyUsage
-		names []string
+		pair       certs.Pair
+		ca         certs.CA
+		commonName string
+		group      string
+		usage      x509.ExtKeyUsage
+		names      []string
 	}{
 		{
-			pair:  layout.APIServer(),
-			ca:    certs.ServingCA,
-			cn:    "kube-apiserver",
-			group: "",
-			usage: server,
+			pair:       layout.APIServer(),
+			ca:         certs.ServingCA,
+			commonName: "kube-apiserver",
+			group:      "",
+			usage:      server,
 			names: []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
 				"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 				"kubernetes.default.svc.cluster.local"},
 		},
-		{pair: layout.Admin(), ca: certs.ClientCA, cn: "binnacle-admin", group: "system:masters", usage: client, names: nil},
+		{pair: layout.Admin(), ca: certs.ClientCA, commonName: "binnacle-admin", group: "system:masters", usage: client, names: nil},
 		{
-			pair:  layout.WebhookClient(),
-			ca:    certs.ClientCA,
-			cn:    "system:binnacle:apiserver",
-			group: "system:binnacle",
-			usage: client,
-			names: nil,
+			pair:       layout.WebhookClient(),
+			ca:         certs.ClientCA,
+			commonName: "system:binnacle:apiserver",
+			group:      "system:binnacle",
+			usage:      client,
+			names:      nil,
 		},
-		{pair: layout.FrontProxy(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
-		{pair: layout.ProxyClient(), ca: certs.FrontProxyCA, cn: "front-proxy-client", group: "", usage: client, names: nil},
-		{pair: layout.KubeletClient(), ca: certs.KubeletCA, cn: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
+		{pair: layout.FrontProxy(), ca: certs.FrontProxyCA, commonName: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: layout.ProxyClient(), ca: certs.FrontProxyCA, commonName: "front-proxy-client", group: "", usage: client, names: nil},
+		{pair: layout.KubeletClient(), ca: certs.KubeletCA, commonName: "kube-apiserver-kubelet-client", group: "", usage: client, names: nil},
 		{
-			pair:  layout.Monitoring(),
-			ca:    certs.ClientCA,
-			cn:    "binnacle-monitoring",
-			group: "system:monitoring",
-			usage: client,
-			names: nil,
-		},
-		{
-			pair:  layout.ControllerManager(),
-			ca:    certs.ClientCA,
-			cn:    "system:kube-controller-manager",
-			group: "",
-			usage: client,
-			names: nil,
-		},
-		{pair: layout.Scheduler(), ca: certs.ClientCA, cn: "system:kube-scheduler", group: "", usage: client, names: nil},
-		{pair: layout.EtcdClient(), ca: certs.EtcdCA, cn: "apiserver", group: "", usage: client, names: nil},
-		{pair: layout.NATSClient(), ca: certs.NATSCA, cn: "apiserver", group: "", usage: client, names: nil},
-		{
-			pair:  layout.Etcd(),
-			ca:    certs.EtcdCA,
-			cn:    "etcd",
-			group: "",
-			usage: server,
-			names: []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"},
+			pair:       layout.Monitoring(),
+			ca:         certs.ClientCA,
+			commonName: "binnacle-monitoring",
+			group:      "system:monitoring",
+			usage:      client,
+			names:      nil,
 		},
 		{
-			pair:  layout.NATS(),
-			ca:    certs.NATSCA,
-			cn:    "nats",
-			group: "",
-			usage: client,
-			names: []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"},
+			pair:       layout.ControllerManager(),
+			ca:         certs.ClientCA,
+			commonName: "system:kube-controller-manager",
+			group:      "",
+			usage:      client,
+			names:      nil,
+		},
+		{pair: layout.Scheduler(), ca: certs.ClientCA, commonName: "system:kube-scheduler", group: "", usage: client, names: nil},
+		{pair: layout.EtcdClient(), ca: certs.EtcdCA, commonName: "apiserver", group: "", usage: client, names: nil},
+		{pair: layout.NATSClient(), ca: certs.NATSCA, commonName: "apiserver", group: "", usage: client, names: nil},
+		{
+			pair:       layout.Etcd(),
+			ca:         certs.EtcdCA,
+			commonName: "etcd",
+			group:      "",
+			usage:      server,
+			names:      []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"},
 		},
 		{
-			pair:  layout.Serving("authn-webhook"),
-			ca:    certs.ServingCA,
-			cn:    "authn-webhook",
-			group: "",
-			usage: server,
-			names: []string{"localhost", "127.0.0.1", "authn-webhook"},
+			pair:       layout.NATS(),
+			ca:         certs.NATSCA,
+			commonName: "nats",
+			group:      "",
+			usage:      client,
+			names:      []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"},
 		},
 		{
-			pair:  layout.Client("tokencleaner"),
-			ca:    certs.ClientCA,
-			cn:    "system:binnacle:tokencleaner",
-			group: "system:binnacle",
-			usage: client,
-			names: nil,
+			pair:       layout.Serving("authn-webhook"),
+			ca:         certs.ServingCA,
+			commonName: "authn-webhook",
+			group:      "",
+			usage:      server,
+			names:      []string{"localhost", "127.0.0.1", "authn-webhook"},
+		},
+		{
+			pair:       layout.Client("tokencleaner"),
+			ca:         certs.ClientCA,
+			commonName: "system:binnacle:tokencleaner",
+			group:      "system:binnacle",
+			usage:      client,
+			names:      nil,
 		},
 	}
 	for _, tt := range tests {
@@ -136,8 +136,8 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 					t.Errorf("verification by %s: got %v, want success: %t", ca, err, ca == tt.ca)
 				}
 			}
-			if got := certificate.Subject.CommonName; got != tt.cn {
-				t.Errorf("got common name %q, want %q", got, tt.cn)
+			if got := certificate.Subject.CommonName; got != tt.commonName {
+				t.Errorf("got common name %q, want %q", got, tt.commonName)
 			}
 			var groups []string
 			if tt.group != "" {
@@ -241,7 +241,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 			options.NewCA = true
 		}
 	}
-	all := func(dir string, t *testing.T) int {
+	leafAndCAFiles := func(dir string, t *testing.T) int {
 		created := ensureFiles(t, certs.Options{Dir: dir})
 		return len(created) - 1 // without the token key
 	}(t.TempDir(), t)
@@ -281,11 +281,11 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 			change: replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key",
 				"ca/front-proxy-ca.key", "ca/kubelet-ca.key")),
 			want:   nil,
-			number: all,
+			number: leafAndCAFiles,
 		},
 		{name: "token key lost", change: remove("apiserver/sa.key"), want: []string{"sa.key"}, number: 1},
 		{name: "public token key lost", change: remove("authn-webhook/sa.pub"), want: []string{}, number: 0},
-		{name: "trust lost", change: remove("etcd/etcd-ca.crt"), want: []string{}, number: 0},
+		{name: "trust bundle lost", change: remove("etcd/etcd-ca.crt"), want: []string{}, number: 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -317,13 +317,13 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 func TestRenewalKeepsNames(t *testing.T) {
 	dir := t.TempDir()
 	ensureFiles(t, certs.Options{Dir: dir, Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}})
-	first := leafOf(t, certs.Layout{Dir: dir}.APIServer())
+	original := leafOf(t, certs.Layout{Dir: dir}.APIServer())
 	ensureFiles(t, certs.Options{Dir: dir, Renew: true})
 	renewed := leafOf(t, certs.Layout{Dir: dir}.APIServer())
-	if renewed.Equal(first) || !slices.Equal(renewed.DNSNames, first.DNSNames) ||
-		!slices.EqualFunc(renewed.IPAddresses, first.IPAddresses, net.IP.Equal) {
+	if renewed.Equal(original) || !slices.Equal(renewed.DNSNames, original.DNSNames) ||
+		!slices.EqualFunc(renewed.IPAddresses, original.IPAddresses, net.IP.Equal) {
 		t.Errorf("got a certificate with %v %v, want a new one with %v %v", renewed.DNSNames, renewed.IPAddresses,
-			first.DNSNames, first.IPAddresses)
+			original.DNSNames, original.IPAddresses)
 	}
 	for _, host := range []string{"api.example.org", "192.0.2.1"} {
 		if err := renewed.VerifyHostname(host); err != nil {

@@ -115,11 +115,11 @@ func describeUsage(certificate *x509.Certificate) string {
 
 // verifyCert returns an error if a certificate has another subject, usage or name than s,
 // another key, or another CA.
-func (o Options) verifyCert(s certSpec, certificate *x509.Certificate, now time.Time) error {
-	if _, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key); err != nil {
+func (o Options) verifyCert(spec certSpec, certificate *x509.Certificate, now time.Time) error {
+	if _, err := tlsfiles.LoadPair(spec.pair.Cert, spec.pair.Key); err != nil {
 		return err
 	}
-	bundle, err := tlsfiles.LoadBundle(o.authorityFile(s.signer))
+	bundle, err := tlsfiles.LoadBundle(o.authorityFile(spec.signer))
 	if err != nil {
 		return fmt.Errorf("the CA cannot be read: %w", err)
 	}
@@ -130,10 +130,10 @@ func (o Options) verifyCert(s certSpec, certificate *x509.Certificate, now time.
 	})
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return fmt.Errorf("not signed by %s", s.signer)
+		return fmt.Errorf("not signed by %s", spec.signer)
 	case err != nil:
 		return err
-	case !s.matchesCert(certificate):
+	case !spec.matchesCert(certificate):
 		return errors.New("subject, usage or names differ from the wanted ones")
 	}
 	return nil

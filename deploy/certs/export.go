@@ -34,19 +34,19 @@ func (p programFolder) filePaths(layout Layout) []string {
 // deploy/manifests. No Secret holds the key of a CA.
 func Secrets(options Options) ([]byte, error) {
 	var out bytes.Buffer
-	for _, p := range options.programs() {
-		if !p.deployed {
+	for _, program := range options.programs() {
+		if !program.deployed {
 			continue
 		}
 		secret := corev1.Secret{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-			ObjectMeta: metav1.ObjectMeta{Name: p.name + "-certs"},
+			ObjectMeta: metav1.ObjectMeta{Name: program.name + "-certs"},
 			Type:       corev1.SecretTypeOpaque, Data: map[string][]byte{},
 		}
-		for _, f := range p.filePaths(Layout{options.Dir}) {
+		for _, f := range program.filePaths(Layout{options.Dir}) {
 			data, err := os.ReadFile(f)
 			if err != nil {
-				return nil, fmt.Errorf("secret of %s: %w", p.name, err)
+				return nil, fmt.Errorf("secret of %s: %w", program.name, err)
 			}
 			secret.Data[filepath.Base(f)] = data
 		}

@@ -46,22 +46,22 @@ func (s certSpec) subject() pkix.Name {
 
 // writeRequest writes a signing request for s. It keeps an existing key, so that a
 // certificate in use stays valid until the new one replaces it.
-func writeRequest(s certSpec) error {
-	key, err := loadOrCreateKey(s.pair.Key)
+func writeRequest(spec certSpec) error {
+	key, err := loadOrCreateKey(spec.pair.Key)
 	if err != nil {
 		return err
 	}
-	usage, err := extendedUsage(s.use.extKeyUsages())
+	usage, err := extendedUsage(spec.use.extKeyUsages())
 	if err != nil {
 		return err
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: s.subject(), DNSNames: s.dns, IPAddresses: s.ips, ExtraExtensions: []pkix.Extension{usage},
+		Subject: spec.subject(), DNSNames: spec.dns, IPAddresses: spec.ips, ExtraExtensions: []pkix.Extension{usage},
 	}, key)
 	if err != nil {
-		return fmt.Errorf("create signing request for %s: %w", s.pair.Cert, err)
+		return fmt.Errorf("create signing request for %s: %w", spec.pair.Cert, err)
 	}
-	return tlsfiles.WriteFile(s.pair.requestPath(),
+	return tlsfiles.WriteFile(spec.pair.requestPath(),
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), 0o644)
 }
 

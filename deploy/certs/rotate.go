@@ -72,24 +72,24 @@ type rotation struct {
 }
 
 // newRotation reads the current CA and the next one, if that exists.
-func newRotation(l Layout, a CA) (*rotation, error) {
-	if !slices.Contains(CAs(), a) {
-		return nil, fmt.Errorf("CA %q is not one of %v", a, CAs())
+func newRotation(layout Layout, ca CA) (*rotation, error) {
+	if !slices.Contains(CAs(), ca) {
+		return nil, fmt.Errorf("CA %q is not one of %v", ca, CAs())
 	}
-	r := &rotation{ca: a, pair: l.CA(a), next: l.NextCA(a)}
-	now, err := tlsfiles.LoadPair(r.pair.Cert, r.pair.Key)
+	state := &rotation{ca: ca, pair: layout.CA(ca), next: layout.NextCA(ca)}
+	current, err := tlsfiles.LoadPair(state.pair.Cert, state.pair.Key)
 	if err != nil {
 		return nil, fmt.Errorf("the CA to rotate: %w", err)
 	}
-	r.chain = now.Certificate().Certificate
-	next, err := tlsfiles.LoadPair(r.next.Cert, r.next.Key)
+	state.chain = current.Certificate().Certificate
+	next, err := tlsfiles.LoadPair(state.next.Cert, state.next.Key)
 	switch {
 	case err == nil:
-		r.successor = next.Certificate().Leaf.Raw
+		state.successor = next.Certificate().Leaf.Raw
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("the next CA: %w", err)
 	}
-	return r, nil
+	return state, nil
 }
 
 // checkOrder returns an error if the step is out of order.

@@ -24,7 +24,7 @@ import (
 func trustPools(t *testing.T, layout certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
 	pools := map[certs.CA]*x509.CertPool{}
-	for ca, file := range map[certs.CA]string{
+	for name, file := range map[certs.CA]string{
 		certs.ServingCA:    layout.TrustBundle("tokencleaner", certs.ServingCA),
 		certs.ClientCA:     layout.TrustBundle("apiserver", certs.ClientCA),
 		certs.EtcdCA:       layout.TrustBundle("apiserver", certs.EtcdCA),
@@ -36,7 +36,7 @@ func trustPools(t *testing.T, layout certs.Layout) map[certs.CA]*x509.CertPool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pools[ca] = bundle.Pool()
+		pools[name] = bundle.Pool()
 	}
 	return pools
 }
@@ -78,12 +78,12 @@ func TestRotationKeepsTrust(t *testing.T) {
 	anyUsage := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	previousPools := trustPools(t, layout) // trusted by processes that last read their files in the previous step
 	for _, step := range certs.AllSteps() {
-		for _, other := range certs.AllSteps() {
-			if other == step {
+		for _, wrongStep := range certs.AllSteps() {
+			if wrongStep == step {
 				continue
 			}
-			if _, err := certs.Rotate(options, other); err == nil {
-				t.Fatalf("Rotate(%s) when %s is next: error = nil, want one", other, step)
+			if _, err := certs.Rotate(options, wrongStep); err == nil {
+				t.Fatalf("Rotate(%s) when %s is next: error = nil, want one", wrongStep, step)
 			}
 		}
 		if _, err := certs.Rotate(options, step); err != nil {
@@ -162,12 +162,12 @@ func TestSingleCARotation(t *testing.T) {
 // those of the CAs.
 func TestRenewReissuesLeafCertificates(t *testing.T) {
 	options := newFolder(t)
-	all := ensureFiles(t, options)
+	initial := ensureFiles(t, options)
 	layout := certs.Layout{Dir: options.Dir}
 	certificate, before := leafOf(t, layout.CA(certs.ClientCA)), leafOf(t, layout.Admin())
 	options.Renew = true
-	if created := ensureFiles(t, options); len(created) != len(all)-len(certs.CAs()) {
-		t.Errorf("renewal wrote %d files, want %d: all but those of the CAs", len(created), len(all)-len(certs.CAs()))
+	if created := ensureFiles(t, options); len(created) != len(initial)-len(certs.CAs()) {
+		t.Errorf("renewal wrote %d files, want %d: all but those of the CAs", len(created), len(initial)-len(certs.CAs()))
 	}
 	if !leafOf(t, layout.CA(certs.ClientCA)).Equal(certificate) {
 		t.Error("renewal: got another client CA, want it unchanged")
@@ -180,9 +180,9 @@ func TestRenewReissuesLeafCertificates(t *testing.T) {
 // TestSecretsHoldOnlyNeededFiles checks that each Secret has the files of one program, and no key
 // of a CA.
 func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
-	o := newFolder(t)
-	ensureFiles(t, o)
-	data, err := certs.Secrets(o)
+	options := newFolder(t)
+	ensureFiles(t, options)
+	data, err := certs.Secrets(options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,49 +20,49 @@ type entry struct {
 
 // writeArchive writes a tar.gz of files below one folder. It is reproducible: equal arguments and
 // contents give equal bytes.
-func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) error {
+func writeArchive(w io.Writer, folder string, modified time.Time, entries []entry) error {
 	writer, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	t := tar.NewWriter(writer)
+	archive := tar.NewWriter(writer)
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	for i, e := range entries {
 		if i > 0 && e.name == entries[i-1].name {
 			return fmt.Errorf("duplicate file name %q", e.name)
 		}
-		if err := appendEntry(t, folder, at, e); err != nil {
+		if err := appendEntry(archive, folder, modified, e); err != nil {
 			return fmt.Errorf("%s: %w", e.name, err)
 		}
 	}
-	if err := t.Close(); err != nil {
+	if err := archive.Close(); err != nil {
 		return err
 	}
 	return writer.Close()
 }
 
 // appendEntry adds a file to an archive, with reproducible metadata.
-func appendEntry(writer *tar.Writer, folder string, at time.Time, e entry) error {
-	if e.path != "" {
+func appendEntry(writer *tar.Writer, folder string, modified time.Time, added entry) error {
+	if added.path != "" {
 		var err error
-		if e.content, err = os.ReadFile(e.path); err != nil {
+		if added.content, err = os.ReadFile(added.path); err != nil {
 			return err
 		}
 	}
 	mode := int64(0o644)
-	if e.executable {
+	if added.executable {
 		mode = 0o755
 	}
 	if err := writer.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg,
-		Name:     folder + "/" + e.name,
-		Size:     int64(len(e.content)),
+		Name:     folder + "/" + added.name,
+		Size:     int64(len(added.content)),
 		Mode:     mode,
-		ModTime:  at,
+		ModTime:  modified,
 		Format:   tar.FormatPAX,
 	}); err != nil {
 		return err
 	}
-	_, err := writer.Write(e.content)
+	_, err := writer.Write(added.content)
 	return err
 }

@@ -50,12 +50,12 @@ func TestArchivesAreReproducible(t *testing.T) {
 		}
 		return out.Bytes()
 	}
-	one := archive(time.Unix(1, 0), 0o600, func([]entry) {})
-	other := archive(time.Unix(2_000_000_000, 0), 0o755, slices.Reverse[[]entry])
-	if !bytes.Equal(one, other) {
-		t.Errorf("archives of equal content have different bytes (%d and %d), want equal ones", len(one), len(other))
+	firstArchive := archive(time.Unix(1, 0), 0o600, func([]entry) {})
+	secondArchive := archive(time.Unix(2_000_000_000, 0), 0o755, slices.Reverse[[]entry])
+	if !bytes.Equal(firstArchive, secondArchive) {
+		t.Errorf("archives of equal content have different bytes (%d and %d), want equal ones", len(firstArchive), len(secondArchive))
 	}
-	z, err := gzip.NewReader(bytes.NewReader(one))
+	z, err := gzip.NewReader(bytes.NewReader(firstArchive))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ const bsd = "Redistribution ... Neither the name nor ... may be used to endorse 
 // included packages and above them, and that a module without one is an error.
 func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	dir := t.TempDir()
-	one := module{
+	licensed := module{
 		path:     "example.com/one",
 		dir:      filepath.Join(dir, "one"),
 		packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")},
@@ -119,11 +119,11 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 		"a/LICENSE-MIT": "mit",
 		"a/b/b.go":      "",
 		"c/COPYING":     bsd,
-		"d/LICENSE":     "of what is not inside",
+		"d/LICENSE":     "of a package that is not included",
 	} {
-		write(t, filepath.Join(one.dir, name), text)
+		write(t, filepath.Join(licensed.dir, name), text)
 	}
-	got, err := collectNotices([]module{one})
+	got, err := collectNotices([]module{licensed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestLicensesOfAllPackagesAreCollected(t *testing.T) {
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
-	if _, err := collectNotices([]module{one, none}); err == nil || !strings.Contains(err.Error(),
+	if _, err := collectNotices([]module{licensed, none}); err == nil || !strings.Contains(err.Error(),
 		"example.com/none has no license") {
 		t.Errorf("module without license: got %v, want the error that example.com/none has no license", err)
 	}
@@ -163,8 +163,9 @@ func TestLicensesAreDetected(t *testing.T) {
 	}
 }
 
-// TestBillOfMaterials uses the binary of this test.
-func TestBillOfMaterials(t *testing.T) {
+// TestBillOfMaterialsListsModulesOfBinary checks the bill of the binary of this test. Each package
+// has a unique ID and a relationship.
+func TestBillOfMaterialsListsModulesOfBinary(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -174,43 +175,43 @@ func TestBillOfMaterials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var d spdxDocument
-	if err := json.Unmarshal(data, &d); err != nil {
+	var document spdxDocument
+	if err := json.Unmarshal(data, &document); err != nil {
 		t.Fatal(err)
 	}
-	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace,
+	if document.Version != "SPDX-2.3" || document.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(document.Namespace,
 		"binnacle-v1-linux-amd64-") {
-		t.Errorf("got %+v, want SPDX-2.3 of 1970-01-01 in the namespace of v1, linux, amd64", d)
+		t.Errorf("got %+v, want SPDX-2.3 of 1970-01-01 in the namespace of v1, linux, amd64", document)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
-	for _, spdxPackage := range d.Packages {
+	for _, spdxPackage := range document.Packages {
 		if ids[spdxPackage.ID] || invalidIDChars.MatchString(strings.TrimPrefix(spdxPackage.ID, "SPDXRef-")) {
 			t.Errorf("got ID %s, want a unique one of allowed characters", spdxPackage.ID)
 		}
 		ids[spdxPackage.ID] = true
 		if spdxPackage.Name == "github.com/spf13/pflag" && (spdxPackage.Declared != "BSD-3-Clause" ||
 			!strings.HasPrefix(spdxPackage.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
-			t.Errorf("got %+v", spdxPackage)
+			t.Errorf("got package %+v, want license BSD-3-Clause and a locator of a version", spdxPackage)
 		}
 	}
-	for _, r := range d.Relationships {
-		if !ids[r.From] || !ids[r.To] {
-			t.Errorf("%+v: no package, want one", r)
+	for _, relationship := range document.Relationships {
+		if !ids[relationship.From] || !ids[relationship.To] {
+			t.Errorf("%+v: no package, want one", relationship)
 		}
-		linked[r.To] = true
+		linked[relationship.To] = true
 	}
 	for id := range ids {
 		if id != documentID && !linked[id] {
 			t.Errorf("%s: no relationship, want one", id)
 		}
 	}
-	if len(d.Packages) < 3 { // the binary, the standard library and pflag
-		t.Errorf("got %d packages, want at least 3", len(d.Packages))
+	if len(document.Packages) < 3 { // the binary, the standard library and pflag
+		t.Errorf("got %d packages, want at least 3", len(document.Packages))
 	}
 }
 
-// TestEscapeModulePath checks that capital letters are escaped as in module proxies.
-func TestEscapeModulePath(t *testing.T) {
+// TestEscapeModulePathEscapesCapitals checks that capital letters are escaped as in module proxies.
+func TestEscapeModulePathEscapesCapitals(t *testing.T) {
 	if got := escapeModulePath("github.com/Azure/go-ansiterm"); got != "github.com/!azure/go-ansiterm" {
 		t.Errorf("escapeModulePath() = %q, want github.com/!azure/go-ansiterm", got)
 	}

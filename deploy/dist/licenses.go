@@ -40,7 +40,7 @@ func listModules(ctx context.Context, arch string) ([]module, error) {
 	}
 	found := map[string]*module{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
+		var pkg struct {
 			Dir      string
 			Standard bool
 			Module   *struct {
@@ -49,7 +49,7 @@ func listModules(ctx context.Context, arch string) ([]module, error) {
 				Replace            *struct{ Version string }
 			}
 		}
-		err := dec.Decode(&p)
+		err := dec.Decode(&pkg)
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -58,18 +58,18 @@ func listModules(ctx context.Context, arch string) ([]module, error) {
 		}
 		m := module{path: standardLibrary, dir: root}
 		switch {
-		case p.Standard:
-		case p.Module == nil || p.Module.Main:
+		case pkg.Standard:
+		case pkg.Module == nil || pkg.Module.Main:
 			continue
-		case p.Module.Replace != nil && p.Module.Replace.Version == "":
+		case pkg.Module.Replace != nil && pkg.Module.Replace.Version == "":
 			continue // a folder of this repository, which the program's license covers
 		default:
-			m = module{path: p.Module.Path, version: p.Module.Version, dir: p.Module.Dir}
+			m = module{path: pkg.Module.Path, version: pkg.Module.Version, dir: pkg.Module.Dir}
 		}
 		if found[m.path] == nil {
 			found[m.path] = &m
 		}
-		found[m.path].packages = append(found[m.path].packages, p.Dir)
+		found[m.path].packages = append(found[m.path].packages, pkg.Dir)
 	}
 	list := []module{}
 	for _, path := range slices.Sorted(maps.Keys(found)) {
@@ -95,10 +95,10 @@ var codeFile = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
 func collectNotices(list []module) (moduleNotices, error) {
 	out := moduleNotices{}
 	var errs []error
-	for _, m := range list {
-		folders := map[string]bool{m.dir: true}
-		for _, p := range m.packages {
-			for d := p; len(d) > len(m.dir) && strings.HasPrefix(d, m.dir); d = filepath.Dir(d) {
+	for _, current := range list {
+		folders := map[string]bool{current.dir: true}
+		for _, p := range current.packages {
+			for d := p; len(d) > len(current.dir) && strings.HasPrefix(d, current.dir); d = filepath.Dir(d) {
 				folders[d] = true
 			}
 		}
@@ -110,16 +110,16 @@ func collectNotices(list []module) (moduleNotices, error) {
 			for _, f := range files {
 				if f.Type().IsRegular() && licenseFile.MatchString(f.Name()) && !codeFile.MatchString(f.Name()) {
 					path := filepath.Join(d, f.Name())
-					name, err := filepath.Rel(m.dir, path)
+					name, err := filepath.Rel(current.dir, path)
 					if err != nil {
 						return nil, err
 					}
-					out[m.path] = append(out[m.path], notice{filepath.ToSlash(name), path})
+					out[current.path] = append(out[current.path], notice{filepath.ToSlash(name), path})
 				}
 			}
 		}
-		if len(out[m.path]) == 0 {
-			errs = append(errs, fmt.Errorf("%s has no license in %s", m.path, m.dir))
+		if len(out[current.path]) == 0 {
+			errs = append(errs, fmt.Errorf("%s has no license in %s", current.path, current.dir))
 		}
 	}
 	return out, errors.Join(errs...)

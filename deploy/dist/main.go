@@ -50,17 +50,17 @@ type config struct {
 const localBuilder = "https://binnacle.invalid/dist/local"
 
 func main() {
-	c := config{log: os.Stdout}
-	pflag.StringVar(&c.Out, "out", "dist", "Folder of the release; existing files are replaced.")
-	pflag.StringVar(&c.Version, "version", "", "Version of the suite; the output of git describe if empty.")
-	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "Architectures, by Go's names.")
-	pflag.StringVar(&c.Source, "source", "",
+	settings := config{log: os.Stdout}
+	pflag.StringVar(&settings.Out, "out", "dist", "Folder of the release; existing files are replaced.")
+	pflag.StringVar(&settings.Version, "version", "", "Version of the suite; the output of git describe if empty.")
+	pflag.StringSliceVar(&settings.Architectures, "arch", []string{"amd64", "arm64"}, "Architectures, by Go's names.")
+	pflag.StringVar(&settings.Source, "source", "",
 		"URI of the repository for the provenance, such as git+https://example.org/binnacle@refs/tags/v1.0.0.")
-	pflag.StringVar(&c.Builder, "builder-id", localBuilder, "URI of the builder for the provenance.")
+	pflag.StringVar(&settings.Builder, "builder-id", localBuilder, "URI of the builder for the provenance.")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := c.run(ctx); err != nil {
+	if err := settings.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}

@@ -64,7 +64,7 @@ type builder struct {
 // newStatement returns the provenance of files in the output folder. goVersion is the version of
 // the Go toolchain.
 func (c *config) newStatement(files []string, goVersion string) ([]byte, error) {
-	s := statement{Type: statementType, PredicateType: provenanceType, Predicate: provenance{
+	result := statement{Type: statementType, PredicateType: provenanceType, Predicate: provenance{
 		Definition: buildDefinition{
 			Type:     buildType,
 			External: externalParameters{c.Version, c.Architectures, c.Source},
@@ -77,7 +77,7 @@ func (c *config) newStatement(files []string, goVersion string) ([]byte, error) 
 		if err != nil {
 			return nil, err
 		}
-		s.Subject = append(s.Subject, resource{Name: name, Digest: map[string]string{"sha256": sum}})
+		result.Subject = append(result.Subject, resource{Name: name, Digest: map[string]string{"sha256": sum}})
 	}
 	source := resource{Name: "source", URI: c.Source}
 	if c.Commit != "" {
@@ -87,7 +87,7 @@ func (c *config) newStatement(files []string, goVersion string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.Predicate.Definition.Dependencies = []resource{source, {Name: "go.sum", Digest: map[string]string{"sha256": modules}}}
-	out, err := json.MarshalIndent(s, "", "  ")
+	result.Predicate.Definition.Dependencies = []resource{source, {Name: "go.sum", Digest: map[string]string{"sha256": modules}}}
+	out, err := json.MarshalIndent(result, "", "  ")
 	return append(out, '\n'), err
 }

@@ -12,14 +12,14 @@ import (
 const emptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" // SHA-256 of no bytes
 
 // provenanceOf returns the decoded statement for a file without content.
-func provenanceOf(t *testing.T, c config) map[string]any {
+func provenanceOf(t *testing.T, settings config) map[string]any {
 	t.Helper()
-	c.Out = t.TempDir()
-	write(t, filepath.Join(c.Out, "a.tar.gz"), "")
+	settings.Out = t.TempDir()
+	write(t, filepath.Join(settings.Out, "a.tar.gz"), "")
 	sources := t.TempDir()
 	write(t, filepath.Join(sources, "go.sum"), "")
 	t.Chdir(sources)
-	data, err := c.newStatement([]string{"a.tar.gz"}, "go1.99")
+	data, err := settings.newStatement([]string{"a.tar.gz"}, "go1.99")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,8 +30,9 @@ func provenanceOf(t *testing.T, c config) map[string]any {
 	return got
 }
 
-// TestProvenance compares a statement with the fields that in-toto v1 and SLSA v1 define.
-func TestProvenance(t *testing.T) {
+// TestStatementHasFieldsOfSLSA compares a statement with the fields that in-toto v1 and SLSA v1
+// define.
+func TestStatementHasFieldsOfSLSA(t *testing.T) {
 	got := provenanceOf(t, config{
 		Version: "v1.2.3", Architectures: []string{"amd64"}, Commit: "abc", Time: time.Unix(1_700_000_000, 0),
 		Source: "git+https://example.org/binnacle", Builder: "https://example.org/builder",
@@ -69,8 +70,9 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestProvenanceWithoutCommit checks that sources that differ from a commit have no digest.
-func TestProvenanceWithoutCommit(t *testing.T) {
+// TestStatementOfChangedSourcesHasNoCommit checks that sources that differ from a commit have no
+// digest.
+func TestStatementOfChangedSourcesHasNoCommit(t *testing.T) {
 	got := provenanceOf(t, config{Builder: localBuilder})
 	dependencies := got["predicate"].(map[string]any)["buildDefinition"].(map[string]any)["resolvedDependencies"].([]any)
 	if _, has := dependencies[0].(map[string]any)["digest"]; has {

@@ -72,7 +72,7 @@ const (
 
 // newSBOM returns the SPDX 2.3 document of a binary as JSON. The Go toolchain records the modules
 // in the binary.
-func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, error) {
+func newSBOM(name, binary string, created time.Time, notices moduleNotices) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("read the build information of %s: %w", binary, err)
@@ -85,7 +85,7 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: documentID, Name: name,
 		// A unique name for each binary; it need not resolve.
 		Namespace: "https://binnacle.invalid/spdx/" + url.PathEscape(name) + "-" + sum,
-		Creation:  creationInfo{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
+		Creation:  creationInfo{Created: created.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
 		Packages: []spdxPackage{{
 			ID:        programID,
 			Name:      name,
@@ -122,29 +122,29 @@ func newSBOM(name, binary string, at time.Time, notices moduleNotices) ([]byte, 
 var invalidIDChars = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 // newPackage returns the description of a module.
-func newPackage(i int, d *debug.Module, notices moduleNotices) (spdxPackage, error) {
-	license, err := notices.declaredLicense(d.Path)
+func newPackage(index int, dependency *debug.Module, notices moduleNotices) (spdxPackage, error) {
+	license, err := notices.declaredLicense(dependency.Path)
 	if err != nil {
 		return spdxPackage{}, err
 	}
-	p := spdxPackage{
-		ID:         fmt.Sprintf("SPDXRef-Module-%d-%s", i, invalidIDChars.ReplaceAllString(d.Path, "-")),
-		Name:       d.Path,
-		Version:    d.Version,
+	described := spdxPackage{
+		ID:         fmt.Sprintf("SPDXRef-Module-%d-%s", index, invalidIDChars.ReplaceAllString(dependency.Path, "-")),
+		Name:       dependency.Path,
+		Version:    dependency.Version,
 		Purpose:    "LIBRARY",
-		Download:   "https://proxy.golang.org/" + escapeModulePath(d.Path) + "/@v/" + escapeModulePath(d.Version) + ".zip",
+		Download:   "https://proxy.golang.org/" + escapeModulePath(dependency.Path) + "/@v/" + escapeModulePath(dependency.Version) + ".zip",
 		Concluded:  noAssertion,
 		Declared:   license,
 		Copyright:  noAssertion,
-		References: []externalRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
+		References: []externalRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + dependency.Path + "@" + url.PathEscape(dependency.Version)}},
 	}
-	if d.Path == standardLibrary {
-		p.Download = "https://go.dev/dl/"
+	if dependency.Path == standardLibrary {
+		described.Download = "https://go.dev/dl/"
 	}
-	if d.Sum != "" {
-		p.Comment = "go.sum has " + d.Sum
+	if dependency.Sum != "" {
+		described.Comment = "go.sum has " + dependency.Sum
 	}
-	return p, nil
+	return described, nil
 }
 
 // escapeModulePath returns a path in the form of module proxies.

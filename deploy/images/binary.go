@@ -79,16 +79,16 @@ func writeBill(binary, service, path string) error {
 
 // newBill returns the bill of materials of a service.
 func newBill(service string, info *debug.BuildInfo) billOfMaterials {
-	b := billOfMaterials{
+	bill := billOfMaterials{
 		Format: "CycloneDX", SpecVersion: "1.5", Version: 1,
 		Metadata: metadata{component{Type: "application", Name: service, Version: info.Main.Version, Properties: []property{
 			{"go:version", info.GoVersion}, {"go:path", info.Path},
 		}}},
 	}
 	for _, s := range info.Settings {
-		b.Metadata.Component.Properties = append(b.Metadata.Component.Properties, property{"go:build:" + s.Key, s.Value})
+		bill.Metadata.Component.Properties = append(bill.Metadata.Component.Properties, property{"go:build:" + s.Key, s.Value})
 	}
-	b.Components = append(b.Components, component{
+	bill.Components = append(bill.Components, component{
 		Type:    "library",
 		Name:    "std",
 		Version: info.GoVersion,
@@ -102,7 +102,7 @@ func newBill(service string, info *debug.BuildInfo) billOfMaterials {
 		if module.Sum != "" {
 			c.Properties = []property{{"go:sum", module.Sum}}
 		}
-		b.Components = append(b.Components, c)
+		bill.Components = append(bill.Components, c)
 	}
-	return b
+	return bill
 }

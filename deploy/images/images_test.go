@@ -38,7 +38,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	c := config{
+	settings := config{
 		BinDir:        bin,
 		Out:           out,
 		Builder:       noBuilder,
@@ -48,7 +48,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		Architectures: []string{runtime.GOARCH},
 		log:           &log,
 	}
-	if err := c.run(t.Context()); err != nil {
+	if err := settings.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"ca-certificates.crt", runtime.GOARCH + "/tokencleaner"} {
@@ -68,13 +68,13 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b billOfMaterials
-	if err := json.Unmarshal(data, &b); err != nil {
+	var bill billOfMaterials
+	if err := json.Unmarshal(data, &bill); err != nil {
 		t.Fatal(err)
 	}
-	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 ||
-		b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
-		t.Errorf("got bill %+v, want CycloneDX of tokencleaner, the standard library first", b)
+	if bill.Format != "CycloneDX" || bill.Metadata.Component.Name != "tokencleaner" || len(bill.Components) == 0 ||
+		bill.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
+		t.Errorf("got bill %+v, want CycloneDX of tokencleaner, the standard library first", bill)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 
 // TestUnknownProgramFails checks that the error lists the known programs.
 func TestUnknownProgramFails(t *testing.T) {
-	c := config{
+	settings := config{
 		Out:           t.TempDir(),
 		Builder:       noBuilder,
 		Services:      []string{"kubelet"},
@@ -155,8 +155,8 @@ func TestUnknownProgramFails(t *testing.T) {
 		Architectures: []string{runtime.GOARCH},
 		log:           io.Discard,
 	}
-	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
-		t.Errorf("got %v", err)
+	if err := settings.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
+		t.Errorf("got error %v, want one that lists the known programs", err)
 	}
 }
 

@@ -33,25 +33,25 @@ type config struct {
 }
 
 func main() {
-	c := config{log: os.Stdout}
-	pflag.StringVar(&c.BinDir, "bin-dir", "",
+	settings := config{log: os.Stdout}
+	pflag.StringVar(&settings.BinDir, "bin-dir", "",
 		"directory of static binaries, with a subdirectory per architecture if there are several; missing binaries are built")
-	pflag.StringVar(&c.Out, "out", "bin/images", "directory of the build contexts and the bills of materials")
-	pflag.StringVar(&c.Builder, "builder", "",
+	pflag.StringVar(&settings.Out, "out", "bin/images", "directory of the build contexts and the bills of materials")
+	pflag.StringVar(&settings.Builder, "builder", "",
 		"docker, podman or buildah; if empty, the first that works; none creates only contexts and bills of materials")
-	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "prefix of image names")
-	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
-	pflag.StringVar(&c.Version, "version", "", "version of the suite that built binaries report; devel if empty")
-	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt",
+	pflag.StringVar(&settings.Prefix, "prefix", "localhost/binnacle", "prefix of image names")
+	pflag.StringVar(&settings.Tag, "tag", "latest", "tag of the images")
+	pflag.StringVar(&settings.Version, "version", "", "version of the suite that built binaries report; devel if empty")
+	pflag.StringVar(&settings.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt",
 		"public CAs that the services trust, for example for OpenID Connect providers")
-	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
-	pflag.StringSliceVar(&c.Services, "service", append(suiteServices(), "balancer"),
+	pflag.StringVar(&settings.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
+	pflag.StringSliceVar(&settings.Services, "service", append(suiteServices(), "balancer"),
 		"services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
-	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
+	pflag.StringSliceVar(&settings.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := c.run(ctx); err != nil {
+	if err := settings.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
@@ -59,7 +59,7 @@ func main() {
 
 // run builds the images of all selected services and architectures.
 func (c *config) run(ctx context.Context) error {
-	b, err := findBuilder(ctx, c.Builder)
+	imageBuilder, err := findBuilder(ctx, c.Builder)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (c *config) run(ctx context.Context) error {
 	if err := c.stageAll(ctx, stage); err != nil {
 		return err
 	}
-	if b == nil {
+	if imageBuilder == nil {
 		return nil
 	}
 	for _, service := range c.Services {
-		if err := c.buildImages(ctx, b, stage, service); err != nil {
+		if err := c.buildImages(ctx, imageBuilder, stage, service); err != nil {
 			return fmt.Errorf("image of %s: %w", service, err)
 		}
 	}
@@ -91,22 +91,22 @@ func (c *config) stageAll(ctx context.Context, stage string) error {
 		return fmt.Errorf("--dockerfile: %w", err)
 	}
 	for _, service := range c.Services {
-		p, err := findProgram(service)
+		staged, err := findProgram(service)
 		if err != nil {
 			return err
 		}
 		dir := filepath.Join(stage, service)
-		if err := c.stageProgram(ctx, p, dir); err != nil {
+		if err := c.stageProgram(ctx, staged, dir); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(p.dockerfile(string(recipe))), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(staged.dockerfile(string(recipe))), 0o644); err != nil {
 			return err
 		}
 		ca := filepath.Join(dir, "ca-certificates.crt")
 		if err := linkOrCopy(c.CABundle, ca, 0o644); err != nil {
 			return fmt.Errorf("--ca-bundle: %w", err)
 		}
-		if err := c.reportSize(p, dir, ca); err != nil {
+		if err := c.reportSize(staged, dir, ca); err != nil {
 			return err
 		}
 	}
@@ -115,20 +115,20 @@ func (c *config) stageAll(ctx context.Context, stage string) error {
 
 // stageProgram adds the binaries of a program to its build context dir, and writes their bills of
 // materials.
-func (c *config) stageProgram(ctx context.Context, p program, dir string) error {
+func (c *config) stageProgram(ctx context.Context, staged program, dir string) error {
 	for _, arch := range c.Architectures {
 		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
 			return err
 		}
-		path := filepath.Join(dir, arch, p.name)
-		if err := c.provideBinary(ctx, p, arch, path); err != nil {
-			return fmt.Errorf("binary of %s for %s: %w", p.name, arch, err)
+		path := filepath.Join(dir, arch, staged.name)
+		if err := c.provideBinary(ctx, staged, arch, path); err != nil {
+			return fmt.Errorf("binary of %s for %s: %w", staged.name, arch, err)
 		}
 		if err := checkStatic(path, arch); err != nil {
 			return err
 		}
-		bill := filepath.Join(c.Out, p.name+"-"+arch+".cdx.json")
-		if err := writeBill(path, p.name, bill); err != nil {
+		bill := filepath.Join(c.Out, staged.name+"-"+arch+".cdx.json")
+		if err := writeBill(path, staged.name, bill); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.log, "%s\n", bill)
@@ -138,36 +138,36 @@ func (c *config) stageProgram(ctx context.Context, p program, dir string) error 
 
 // reportSize prints the size of a program's image for each architecture: the binary in the build
 // context dir plus the CA certificates in the file ca.
-func (c *config) reportSize(p program, dir, ca string) error {
+func (c *config) reportSize(reported program, dir, bundle string) error {
 	for _, arch := range c.Architectures {
-		size, err := measureFiles(filepath.Join(dir, arch, p.name), ca)
+		size, err := measureFiles(filepath.Join(dir, arch, reported.name), bundle)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.log, "%s for %s: %s\n", p.name, arch, size)
+		fmt.Fprintf(c.log, "%s for %s: %s\n", reported.name, arch, size)
 	}
 	return nil
 }
 
 // provideBinary creates the binary of a program at path. It takes the binary from BinDir, or builds
 // it if it does not exist there.
-func (c *config) provideBinary(ctx context.Context, p program, arch, path string) error {
+func (c *config) provideBinary(ctx context.Context, wanted program, arch, path string) error {
 	if c.BinDir != "" {
-		from := filepath.Join(c.BinDir, p.name)
+		from := filepath.Join(c.BinDir, wanted.name)
 		if len(c.Architectures) > 1 {
-			from = filepath.Join(c.BinDir, arch, p.name)
+			from = filepath.Join(c.BinDir, arch, wanted.name)
 		}
 		if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) {
 			return linkOrCopy(from, path, 0o755)
 		}
 		fmt.Fprintf(c.log, "%s does not exist\n", from)
 	}
-	fmt.Fprintf(c.log, "build %s for %s\n", p.name, arch)
-	return p.buildBinary(ctx, arch, c.Version, path)
+	fmt.Fprintf(c.log, "build %s for %s\n", wanted.name, arch)
+	return wanted.buildBinary(ctx, arch, c.Version, path)
 }
 
 // buildImages builds the images of a service, and a manifest list for several architectures.
-func (c *config) buildImages(ctx context.Context, b *builder, stage, service string) error {
+func (c *config) buildImages(ctx context.Context, imageBuilder *builder, stage, service string) error {
 	name := strings.TrimSuffix(c.Prefix, "/") + "/" + service + ":" + c.Tag
 	var images []string
 	for _, arch := range c.Architectures {
@@ -175,7 +175,7 @@ func (c *config) buildImages(ctx context.Context, b *builder, stage, service str
 		if len(c.Architectures) > 1 {
 			tag += "-" + arch
 		}
-		if err := b.buildImage(ctx, filepath.Join(stage, service), arch, tag); err != nil {
+		if err := imageBuilder.buildImage(ctx, filepath.Join(stage, service), arch, tag); err != nil {
 			return err
 		}
 		fmt.Fprintln(c.log, tag)
@@ -184,7 +184,7 @@ func (c *config) buildImages(ctx context.Context, b *builder, stage, service str
 	if len(images) < 2 {
 		return nil
 	}
-	joined, err := b.createManifestList(ctx, name, images)
+	joined, err := imageBuilder.createManifestList(ctx, name, images)
 	if err == nil && joined {
 		fmt.Fprintln(c.log, name)
 	}
@@ -194,24 +194,24 @@ func (c *config) buildImages(ctx context.Context, b *builder, stage, service str
 // linkOrCopy creates a file with the content of another one: as a hard link if both are on the same
 // file system, and otherwise as a copy with the given mode. A hard link has the mode of the
 // original.
-func linkOrCopy(from, to string, mode os.FileMode) error {
+func linkOrCopy(from, target string, mode os.FileMode) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
 		return err
 	}
-	if err := os.Link(from, to); err == nil {
+	if err := os.Link(from, target); err == nil {
 		return nil
 	}
-	in, err := os.Open(from)
+	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	defer source.Close()
+	out, err := os.OpenFile(target, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, in); err != nil {
+	if _, err := io.Copy(out, source); err != nil {
 		out.Close()
 		return err
 	}

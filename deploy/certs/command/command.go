@@ -29,7 +29,7 @@ type flags struct {
 // New returns the command. Help and errors show it under name, which may have several
 // words.
 func New(name string) *cobra.Command {
-	var f flags
+	var parsed flags
 	root := &cobra.Command{
 		Use:         "certs",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
@@ -38,28 +38,28 @@ func New(name string) *cobra.Command {
 			"and print the path and the expiry of each file that was written.",
 		Args:          usageArgs(cobra.NoArgs),
 		SilenceErrors: true, SilenceUsage: true,
-		RunE: func(c *cobra.Command, _ []string) error { return f.runEnsure(c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error { return parsed.runEnsure(c.OutOrStdout()) },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 	p := root.PersistentFlags()
-	p.StringVar(&f.Dir, "dir", "certs", "Folder of the files.")
-	p.StringSliceVar(&f.Names, "name", nil, "Additional DNS name of the API server; may be repeated.")
-	p.IPSliceVar(&f.Addresses, "address", nil, "Additional IP address of the API server; may be repeated.")
+	p.StringVar(&parsed.Dir, "dir", "certs", "Folder of the files.")
+	p.StringSliceVar(&parsed.Names, "name", nil, "Additional DNS name of the API server; may be repeated.")
+	p.IPSliceVar(&parsed.Addresses, "address", nil, "Additional IP address of the API server; may be repeated.")
 	flagSet := root.Flags()
-	flagSet.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
-	flagSet.BoolVar(&f.NewCA, "new-ca", false,
+	flagSet.BoolVar(&parsed.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
+	flagSet.BoolVar(&parsed.NewCA, "new-ca", false,
 		"Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
-	flagSet.StringSliceVar(&f.externalCAs, "external-ca", nil,
+	flagSet.StringSliceVar(&parsed.externalCAs, "external-ca", nil,
 		fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
-	flagSet.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
-	flagSet.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
-	flagSet.StringVar(&f.step, "rotate-ca", "",
+	flagSet.DurationVar(&parsed.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
+	flagSet.DurationVar(&parsed.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
+	flagSet.StringVar(&parsed.step, "rotate-ca", "",
 		fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.",
 			certs.AllSteps()))
-	flagSet.StringSliceVar(&f.rotate, "ca", nil,
+	flagSet.StringSliceVar(&parsed.rotate, "ca", nil,
 		fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
-	flagSet.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
-	root.AddCommand(f.newCheck())
+	flagSet.StringVar(&parsed.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
+	root.AddCommand(parsed.newCheck())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }
@@ -169,8 +169,8 @@ func describeFile(path string) string {
 	return path
 }
 
-func writeSecrets(o certs.Options, path string) error {
-	data, err := certs.Secrets(o)
+func writeSecrets(options certs.Options, path string) error {
+	data, err := certs.Secrets(options)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"binnacle/deploy/local/command"
 )
 
-// patient is the script of a service that starts, is never ready, and ends on SIGTERM.
-const patient = "#!/bin/sh\ntrap 'exit 0' TERM\necho running\nwhile :; do sleep 0.05; done\n"
+// unreadyService is the script of a service that starts, is never ready, and ends on SIGTERM.
+const unreadyService = "#!/bin/sh\ntrap 'exit 0' TERM\necho running\nwhile :; do sleep 0.05; done\n"
 
 // TestClosedTerminalStopsTheSuite checks that SIGHUP stops all services.
 func TestClosedTerminalStopsTheSuite(t *testing.T) {
@@ -24,35 +24,35 @@ func TestClosedTerminalStopsTheSuite(t *testing.T) {
 	signal.Stop(noticed)
 
 	self := filepath.Join(t.TempDir(), "patient")
-	if err := os.WriteFile(self, []byte(patient), 0o700); err != nil {
+	if err := os.WriteFile(self, []byte(unreadyService), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	out, in, err := os.Pipe()
+	out, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
 	code := make(chan int, 1)
-	var errs strings.Builder
+	var stderr strings.Builder
 	go func() {
-		p := command.Program{Name: "up", Self: self, Dir: t.TempDir()}
-		code <- p.Main([]string{"--port", "39443", "--timeout", "30s"}, in, &errs)
-		in.Close()
+		program := command.Program{Name: "up", Self: self, Dir: t.TempDir()}
+		code <- program.Main([]string{"--port", "39443", "--timeout", "30s"}, writer, &stderr)
+		writer.Close()
 	}()
-	text, hung := bufio.NewReader(out), false
+	text, signaled := bufio.NewReader(out), false
 	for {
 		line, err := text.ReadString('\n')
 		if err == io.EOF {
 			break
 		}
-		if !hung && strings.HasPrefix(line, "apiserver") && strings.Contains(line, "running") {
-			hung = true
+		if !signaled && strings.HasPrefix(line, "apiserver") && strings.Contains(line, "running") {
+			signaled = true
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if got := <-code; got != 0 || !hung {
-		t.Errorf("got exit code %d, want 0 after the hanging service was stopped: %s", got, errs.String())
+	if got := <-code; got != 0 || !signaled {
+		t.Errorf("got exit code %d, want 0 after the hanging service was stopped: %s", got, stderr.String())
 	}
 }

@@ -38,14 +38,14 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 
 // Flags returns the flags of Run.
 func Flags() *flag.FlagSet {
-	set, _, _ := newFlagSet(embed.NewConfig())
-	return set
+	flags, _, _ := newFlagSet(embed.NewConfig())
+	return flags
 }
 
 // newFlagSet returns the flags that set c, and the values of two of them that c does not have.
-func newFlagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringValue, file *string) {
+func newFlagSet(config *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringValue, file *string) {
 	set = flag.NewFlagSet("etcd", flag.ContinueOnError)
-	c.AddFlags(set)
+	config.AddFlags(set)
 	state = flags.NewSelectiveStringValue(embed.ClusterStateFlagNew, embed.ClusterStateFlagExisting)
 	set.Var(state, "initial-cluster-state", "'new' for a new cluster, 'existing' for a member that joins one.")
 	file = set.String("config-file", "", "Path to a configuration file, in the place of all other flags.")

@@ -28,15 +28,15 @@ const (
 // flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	// 1. Parse the flags.
-	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
-	set.SetOutput(out)
+	flags := flag.NewFlagSet("nats-server", flag.ContinueOnError)
+	flags.SetOutput(out)
 	requested := false // help or version was requested, which is not an error
-	level := set.String("log-level", levelInfo, "'info', or 'warn' to log warnings and errors only")
+	level := flags.String("log-level", levelInfo, "'info', or 'warn' to log warnings and errors only")
 	help := func() {
 		requested = true
-		set.PrintDefaults()
+		flags.PrintDefaults()
 	}
-	opts, err := server.ConfigureOptions(set, args, func() {
+	opts, err := server.ConfigureOptions(flags, args, func() {
 		requested = true
 		fmt.Fprintln(out, "nats-server", server.VERSION)
 	}, help, help)

@@ -15,14 +15,14 @@ import (
 	natsclient "github.com/nats-io/nats.go"
 )
 
-// TestRun checks the errors and the help of the NATS server.
-func TestRun(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "bad.conf")
-	if err := os.WriteFile(bad, []byte("port: {"), 0o600); err != nil {
+// TestRunReportsUsageErrorsAndHelp checks the errors and the help of the NATS server.
+func TestRunReportsUsageErrorsAndHelp(t *testing.T) {
+	invalidConfig := filepath.Join(t.TempDir(), "bad.conf")
+	if err := os.WriteFile(invalidConfig, []byte("port: {"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	good := filepath.Join(t.TempDir(), "good.conf")
-	if err := os.WriteFile(good, []byte("max_payload: 8388608"), 0o600); err != nil {
+	validConfig := filepath.Join(t.TempDir(), "good.conf")
+	if err := os.WriteFile(validConfig, []byte("max_payload: 8388608"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -32,8 +32,8 @@ func TestRun(t *testing.T) {
 	}{
 		"help":          {args: []string{"--help"}, help: true, want: "", out: "-addr"},
 		"the version":   {args: []string{"--version"}, help: true, want: "", out: "nats-server 2."},
-		"valid file":    {args: []string{"-t", "--config=" + good}, help: false, want: "", out: "is valid"},
-		"invalid file":  {args: []string{"-t", "--config=" + bad}, help: false, want: "Parse error", out: ""},
+		"valid file":    {args: []string{"-t", "--config=" + validConfig}, help: false, want: "", out: "is valid"},
+		"invalid file":  {args: []string{"-t", "--config=" + invalidConfig}, help: false, want: "Parse error", out: ""},
 		"unknown level": {args: []string{"--log-level=loud"}, help: false, want: "--log-level", out: ""},
 		"unknown flag":  {args: []string{"--nothing"}, help: false, want: "nothing", out: ""},
 	} {
@@ -50,7 +50,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestServerStopsWithItsContext checks that the server accepts clients until its context is canceled.
+// TestServerStopsWithItsContext checks that the server accepts clients until its context is
+// canceled.
 func TestServerStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -73,7 +73,7 @@ type serviceOutput struct {
 func (o *serviceOutput) Write(data []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := len(data)
+	written := len(data)
 	for {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
@@ -88,7 +88,7 @@ func (o *serviceOutput) Write(data []byte) (int, error) {
 		o.emitLine(o.partial)
 		o.partial = nil
 	}
-	return n, nil
+	return written, nil
 }
 
 // emitLine writes a line to the console and adds it to lastLines. The caller holds mu.

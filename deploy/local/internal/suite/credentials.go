@@ -17,31 +17,31 @@ import (
 // writeKubeconfigs writes the kubeconfigs of all clients of the API server: the admin,
 // kube-controller-manager, kube-scheduler and the other services. It also writes those with which
 // the API server calls its webhooks.
-func writeKubeconfigs(p paths, services []service, port int) error {
-	layout, server := p.certs(), localURL(port)
-	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, layout.AdminTrust(), layout.Admin()); err != nil {
+func writeKubeconfigs(files paths, services []service, port int) error {
+	layout, server := files.certs(), localURL(port)
+	if err := writeKubeconfig(files.adminKubeconfig(), server, certs.AdminUser, layout.AdminTrust(), layout.Admin()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", layout.AdminTrust(),
+	if err := writeKubeconfig(files.managerKubeconfig(), server, "system:kube-controller-manager", layout.AdminTrust(),
 		layout.ControllerManager()); err != nil {
 		return err
 	}
-	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", layout.AdminTrust(),
+	if err := writeKubeconfig(files.schedulerKubeconfig(), server, "system:kube-scheduler", layout.AdminTrust(),
 		layout.Scheduler()); err != nil {
 		return err
 	}
-	for _, s := range services {
-		if s.name == apiserver {
+	for _, svc := range services {
+		if svc.name == apiserver {
 			continue
 		}
-		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, layout.TrustBundle(s.name, certs.ServingCA),
-			layout.Client(s.name)); err != nil {
+		if err := writeKubeconfig(files.kubeconfig(svc.name), server, svc.name, layout.TrustBundle(svc.name, certs.ServingCA),
+			layout.Client(svc.name)); err != nil {
 			return err
 		}
-		if !isWebhook(s.name) {
+		if !isWebhook(svc.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), localURL(port+s.offset), apiserver,
+		if err := writeKubeconfig(files.webhookKubeconfig(svc.name), localURL(port+svc.offset), apiserver,
 			layout.TrustBundle(apiserver, certs.ServingCA), layout.WebhookClient()); err != nil {
 			return err
 		}
@@ -64,20 +64,20 @@ const viewerUser = "binnacle-viewer"
 
 // writeConsoleLink creates a token for users of the console, once, and the link that contains it.
 // Both files are accessible to this user only.
-func writeConsoleLink(p paths, url string) error {
-	line, err := os.ReadFile(p.tokenFile())
+func writeConsoleLink(files paths, url string) error {
+	line, err := os.ReadFile(files.tokenFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		// The permissions of monitoring: reading metrics and health.
 		line = []byte(rand.Text() + "," + viewerUser + "," + viewerUser + ",\"system:monitoring\"\n")
-		err = tlsfiles.WriteFile(p.tokenFile(), line, 0o600)
+		err = tlsfiles.WriteFile(files.tokenFile(), line, 0o600)
 	}
 	if err != nil {
 		return err
 	}
 	token, remaining, _ := strings.Cut(string(line), ",")
 	if !strings.HasPrefix(remaining, viewerUser+",") {
-		return fmt.Errorf("%s does not begin with the token of %s", p.tokenFile(), viewerUser)
+		return fmt.Errorf("%s does not begin with the token of %s", files.tokenFile(), viewerUser)
 	}
 	// Browsers do not send the part after #.
-	return writeFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"))
+	return writeFile(files.consoleLink(), []byte(url+"/#token="+token+"\n"))
 }

@@ -46,34 +46,34 @@ const shutdownDelay = "--shutdown-delay-duration=1s"
 
 // replicatedPlan returns a plan with several instances of everything.
 func replicatedPlan(config Config) plan {
-	p := plan{
+	result := plan{
 		services: serviceTable(config),
 		groups:   [][]instance{etcdMembers(config), natsMembers(config)},
 	}
 	port := config.Port + instanceOffset
-	for _, s := range p.services {
-		if s.name == consoleService { // one is enough, without a balancer
-			p.groups = append(p.groups, []instance{serviceInstance(s, s.name, config, config.Port+s.offset, p.consoleFlags(s)...)})
+	for _, svc := range result.services {
+		if svc.name == consoleService { // one is enough, without a balancer
+			result.groups = append(result.groups, []instance{serviceInstance(svc, svc.name, config, config.Port+svc.offset, result.consoleFlags(svc)...)})
 			continue
 		}
 		n, extraArgs := replicas, []string(nil)
 		switch {
-		case s.name == apiserver:
+		case svc.name == apiserver:
 			n, extraArgs = apiservers, append(clusterFlags(config), shutdownDelay, "--shutdown-send-retry-after")
-		case isWebhook(s.name):
+		case isWebhook(svc.name):
 			extraArgs = []string{shutdownDelay}
 		}
 		var group []instance
 		for i := range n {
-			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), config, port, extraArgs...))
+			group = append(group, serviceInstance(svc, fmt.Sprintf("%s-%d", svc.name, i), config, port, extraArgs...))
 			port++
 		}
-		p.groups = append(p.groups, group)
-		if s.name == apiserver || isWebhook(s.name) {
-			p.balancers = append(p.balancers, balancedService{name: s.name, port: config.Port + s.offset, instances: group})
+		result.groups = append(result.groups, group)
+		if svc.name == apiserver || isWebhook(svc.name) {
+			result.balancers = append(result.balancers, balancedService{name: svc.name, port: config.Port + svc.offset, instances: group})
 		}
 	}
-	return p
+	return result
 }
 
 func memberName(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
@@ -82,13 +82,13 @@ func loopbackAddr(port int) string { return net.JoinHostPort("127.0.0.1", strcon
 
 // etcdPort returns the ports of a member of etcd. Health and metrics have a port of their own, as
 // etcd recommends.
-func etcdPort(c Config, i int) (client, peer, health int) {
-	client = c.Port + etcdOffset + 3*i
+func etcdPort(config Config, index int) (client, peer, health int) {
+	client = config.Port + etcdOffset + 3*index
 	return client, client + 1, client + 2
 }
 
-func natsPort(c Config, i int) (client, route int) {
-	client = c.Port + natsOffset + 2*i
+func natsPort(config Config, index int) (client, route int) {
+	client = config.Port + natsOffset + 2*index
 	return client, client + 1
 }
 
@@ -142,8 +142,8 @@ func etcdMembers(config Config) []instance {
 	return out
 }
 
-func natsConfig(c Config, i int) string {
-	return filepath.Join(c.Dir, "ha", memberName("nats", i)+".conf")
+func natsConfig(config Config, index int) string {
+	return filepath.Join(config.Dir, "ha", memberName("nats", index)+".conf")
 }
 
 // natsMembers returns the servers of the NATS cluster.
@@ -221,15 +221,15 @@ func writeNATSConfigs(config Config) error {
 
 // startBalancers starts the balancers, which end with ctx.
 func (r *run) startBalancers(ctx context.Context) error {
-	for _, s := range r.plan.balancers {
+	for _, svc := range r.plan.balancers {
 		instances := map[string]instance{}
 		var backends []string
-		for _, i := range s.instances {
+		for _, i := range svc.instances {
 			backends = append(backends, loopbackAddr(i.port))
 			instances[loopbackAddr(i.port)] = i
 		}
-		b, err := balancer.New(balancer.Config{
-			Listen:   loopbackAddr(s.port),
+		running, err := balancer.New(balancer.Config{
+			Listen:   loopbackAddr(svc.port),
 			Backends: backends,
 			Ready: func(ctx context.Context, backend string) balancer.State {
 				if ready, _ := r.prober.checkReady(ctx, instances[backend]); ready {
@@ -239,12 +239,12 @@ func (r *run) startBalancers(ctx context.Context) error {
 			},
 		})
 		if err != nil {
-			return fmt.Errorf("balancer of %s: %w", s.name, err)
+			return fmt.Errorf("balancer of %s: %w", svc.name, err)
 		}
-		r.balancers[s.name] = b
+		r.balancers[svc.name] = running
 		go func() { // ends with ctx
-			if err := b.Run(ctx); err != nil && ctx.Err() == nil {
-				r.out.printf("the balancer of %s stopped: %v", s.name, err)
+			if err := running.Run(ctx); err != nil && ctx.Err() == nil {
+				r.out.printf("the balancer of %s stopped: %v", svc.name, err)
 			}
 		}()
 	}

@@ -20,8 +20,9 @@ var instances = []string{
 	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
-// TestRollingRestart restarts one instance after the other, each when the previous one is ready.
-func TestRollingRestart(t *testing.T) {
+// TestRollingRestartWaitsForEachInstance restarts one instance after the other, each when the
+// previous one is ready.
+func TestRollingRestartWaitsForEachInstance(t *testing.T) {
 	restart := make(chan struct{})
 	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	runningSuite.out.await("all services are ready")
@@ -36,13 +37,13 @@ func TestRollingRestart(t *testing.T) {
 	runningSuite.out.await("rolling restart: done")
 	text := runningSuite.out.String()
 	text = text[strings.Index(text, "rolling restart ..."):]
-	last := 0
+	previousReady := 0
 	for _, name := range instances {
 		stopped, ready := strings.Index(text, name+" stopped in"), strings.Index(text, name+" is ready after")
-		if stopped < last || ready < stopped {
-			t.Fatalf("%s: stopped at %d, ready at %d, the one before at %d in\n%s", name, stopped, ready, last, text)
+		if stopped < previousReady || ready < stopped {
+			t.Fatalf("%s: stopped at %d, ready at %d, the one before at %d in\n%s", name, stopped, ready, previousReady, text)
 		}
-		last = ready
+		previousReady = ready
 	}
 	runningSuite.stop()
 	if err := <-runningSuite.done; err != nil {
@@ -58,11 +59,11 @@ func TestRollingRestart(t *testing.T) {
 // pid returns the process id of the last process of an instance.
 func pid(t *testing.T, text, name string) int {
 	t.Helper()
-	all := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(text, -1)
-	if len(all) == 0 {
+	matches := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(text, -1)
+	if len(matches) == 0 {
 		t.Fatalf("%s: output has no process:\n%s", name, text)
 	}
-	n, err := strconv.Atoi(all[len(all)-1][1])
+	n, err := strconv.Atoi(matches[len(matches)-1][1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	}
 	text := runningSuite.out.String()
 	if n := strings.Count(text, "started apiserver-0 (port"); n != 2 { // after its exit, by the restart
-		t.Errorf("got %d starts of apiserver-0:\n%s", n, text)
+		t.Errorf("got %d starts of apiserver-0, want 2:\n%s", n, text)
 	}
 }
 

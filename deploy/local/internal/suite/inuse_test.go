@@ -12,8 +12,8 @@ import (
 	"binnacle/deploy/local/internal/suite"
 )
 
-// TestPortInUse checks that the suite names the ports and starts nothing.
-func TestPortInUse(t *testing.T) {
+// TestUsedPortIsReported checks that the suite names the ports and starts nothing.
+func TestUsedPortIsReported(t *testing.T) {
 	var busy int
 	runningSuite := startSuite(t, func(c *suite.Config) {
 		busy = c.Port + 2
@@ -32,9 +32,9 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestFolderInUse checks that a second suite in a folder with other ports starts nothing, and does
-// not replace the kubeconfigs of the first one.
-func TestFolderInUse(t *testing.T) {
+// TestSecondSuiteInFolderIsRejected checks that a second suite in a folder with other ports starts
+// nothing, and does not replace the kubeconfigs of the first one.
+func TestSecondSuiteInFolderIsRejected(t *testing.T) {
 	first := startSuite(t, nil)
 	first.out.await("all services are ready")
 	kubeconfig := filepath.Join(first.Dir, "kubeconfig")

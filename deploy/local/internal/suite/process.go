@@ -31,17 +31,17 @@ type process struct {
 // startProcess starts an instance in its own process group, so that Ctrl-C reaches it through the
 // supervisor, in order. When the process exits without having been asked to stop, it is sent to
 // exited.
-func startProcess(i instance, c Config, out *serviceOutput, exited chan<- *process) (*process, error) {
-	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
-	cmd.Dir = c.Dir
+func startProcess(inst instance, config Config, out *serviceOutput, exited chan<- *process) (*process, error) {
+	cmd := exec.Command(config.Self, append([]string{inst.program}, inst.args...)...)
+	cmd.Dir = config.Dir
 	cmd.Stdout = out
 	cmd.Stderr = out
 	cmd.WaitDelay = outputTimeout
 	cmd.SysProcAttr = processAttributes()
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", i.name, err)
+		return nil, fmt.Errorf("start %s: %w", inst.name, err)
 	}
-	proc := &process{instance: i, cmd: cmd, begin: time.Now(), output: out, done: make(chan struct{})}
+	proc := &process{instance: inst, cmd: cmd, begin: time.Now(), output: out, done: make(chan struct{})}
 	go func() {
 		proc.err = cmd.Wait()
 		close(proc.done)

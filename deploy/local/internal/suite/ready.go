@@ -43,25 +43,25 @@ type prober struct {
 // newProber returns a prober with the certificates of the administrator and, for a replicated
 // suite, of an API server.
 func newProber(layout certs.Layout, replicated bool) (*prober, error) {
-	pr := &prober{}
-	admin, err := pr.tlsConfig(layout.AdminTrust(), layout.Admin())
+	created := &prober{}
+	admin, err := created.tlsConfig(layout.AdminTrust(), layout.Admin())
 	if err != nil {
 		return nil, err
 	}
-	pr.admin = newClient(admin)
+	created.admin = newClient(admin)
 	if !replicated {
-		return pr, nil
+		return created, nil
 	}
-	etcdClient, err := pr.tlsConfig(layout.TrustBundle(apiserver, certs.EtcdCA), layout.EtcdClient())
+	etcdClient, err := created.tlsConfig(layout.TrustBundle(apiserver, certs.EtcdCA), layout.EtcdClient())
 	if err != nil {
 		return nil, err
 	}
-	pr.etcd = newClient(etcdClient)
-	if pr.nats, err = pr.tlsConfig(layout.TrustBundle(apiserver, certs.NATSCA), layout.NATSClient()); err != nil {
+	created.etcd = newClient(etcdClient)
+	if created.nats, err = created.tlsConfig(layout.TrustBundle(apiserver, certs.NATSCA), layout.NATSClient()); err != nil {
 		return nil, err
 	}
-	pr.nats.ServerName = "localhost"
-	return pr, nil
+	created.nats.ServerName = "localhost"
+	return created, nil
 }
 
 // reload reads the client certificates again.
@@ -124,7 +124,7 @@ func (pr *prober) giveTimeToStart(ctx context.Context, group []*process) {
 }
 
 // waitUntilReady polls a service until it is ready, and periodically logs the state.
-func (pr *prober) waitUntilReady(ctx context.Context, c *console, p *process, reportInterval time.Duration) error {
+func (pr *prober) waitUntilReady(ctx context.Context, out *console, proc *process, reportInterval time.Duration) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	report := time.NewTicker(reportInterval)
@@ -133,13 +133,13 @@ func (pr *prober) waitUntilReady(ctx context.Context, c *console, p *process, re
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %s", p.name, state)
+			return fmt.Errorf("%s is not ready: %s", proc.name, state)
 		case <-report.C:
-			c.printf("waiting for %s: %s", p.name, state)
+			out.printf("waiting for %s: %s", proc.name, state)
 			continue
 		case <-tick.C:
 		}
-		ready, reason := pr.checkReady(ctx, p.instance)
+		ready, reason := pr.checkReady(ctx, proc.instance)
 		if ready {
 			return nil
 		}
@@ -231,10 +231,10 @@ func isOK(ctx context.Context, client *http.Client, url string) (ready bool, rea
 }
 
 // usedPorts returns the ports of a plan, in ascending order.
-func usedPorts(config Config, p plan) (out []int) {
+func usedPorts(config Config, planned plan) (out []int) {
 	n := Ports
 	if !config.HA {
-		n = len(p.groups)
+		n = len(planned.groups)
 	}
 	for i := range n {
 		out = append(out, config.Port+i)
@@ -243,9 +243,9 @@ func usedPorts(config Config, p plan) (out []int) {
 }
 
 // checkPorts returns an error that names the ports of a plan on which other processes listen.
-func checkPorts(c Config, p plan) error {
+func checkPorts(config Config, planned plan) error {
 	var busy []string
-	ports := usedPorts(c, p)
+	ports := usedPorts(config, planned)
 	for _, port := range ports {
 		listener, err := net.Listen("tcp", loopbackAddr(port))
 		switch {

@@ -83,10 +83,10 @@ func (r *run) handleExit(p *process) error {
 }
 
 // restartInstance restarts an exited instance, unless it runs again already.
-func (r *run) restartInstance(i instance) {
-	for n, g := range r.groups {
+func (r *run) restartInstance(inst instance) {
+	for attempt, g := range r.groups {
 		for k, old := range g {
-			if old.name != i.name {
+			if old.name != inst.name {
 				continue
 			}
 			select {
@@ -94,13 +94,13 @@ func (r *run) restartInstance(i instance) {
 			default:
 				return
 			}
-			p, err := r.startAgain(i)
+			p, err := r.startAgain(inst)
 			if err != nil {
-				r.out.printf("cannot start %s: %v; next attempt in %s", i.name, err, maxRestartDelay)
-				r.restarts.schedule(i, maxRestartDelay)
+				r.out.printf("cannot start %s: %v; next attempt in %s", inst.name, err, maxRestartDelay)
+				r.restarts.schedule(inst, maxRestartDelay)
 				return
 			}
-			r.groups[n][k] = p
+			r.groups[attempt][k] = p
 			// Its exit is reported elsewhere.
 			r.backgroundChecks.Go(func() { _ = r.waitForRestarted(p.contextUntilExit(r.ended), p) })
 			return
@@ -109,10 +109,10 @@ func (r *run) restartInstance(i instance) {
 }
 
 // logExit logs an exited process with its last lines.
-func (r *run) logExit(p *process) {
-	last := p.output.flushPartial()
+func (r *run) logExit(exited *process) {
+	last := exited.output.flushPartial()
 	r.out.printf("%s", strings.Repeat("!", 60))
-	r.out.printf("%s exited (%s); its last lines:", p.name, p.exitStatus())
+	r.out.printf("%s exited (%s); its last lines:", exited.name, exited.exitStatus())
 	for _, line := range last {
 		r.out.printf("    %s", line)
 	}

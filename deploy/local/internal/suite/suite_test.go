@@ -72,8 +72,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// end wakes all waiters.
-func (o *output) end() {
+// markEnded records that no output follows, and wakes all waiters.
+func (o *output) markEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
@@ -122,8 +122,8 @@ func freePorts(t *testing.T) int {
 }
 
 // areFree reports whether n consecutive ports are free.
-func areFree(base, n int) bool {
-	for port := base; port < base+n; port++ {
+func areFree(base, count int) bool {
+	for port := base; port < base+count; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return false
@@ -143,30 +143,30 @@ type runningSuite struct {
 // startSuite runs a suite of fake services. change may change its configuration.
 func startSuite(t *testing.T, change func(*suite.Config)) *runningSuite {
 	t.Helper()
-	u := &runningSuite{out: newOutput(t), done: make(chan error, 1)}
-	u.Config = suite.Config{
+	running := &runningSuite{out: newOutput(t), done: make(chan error, 1)}
+	running.Config = suite.Config{
 		Dir:     filepath.Join(t.TempDir(), "local"),
 		Self:    fake,
 		Port:    freePorts(t),
 		Timeout: 5 * time.Minute,
-		Out:     u.out,
+		Out:     running.out,
 	}
 	if change != nil {
-		change(&u.Config)
+		change(&running.Config)
 	}
 	var ctx, killNow context.Context
-	ctx, u.stop = context.WithCancel(t.Context())
-	killNow, u.kill = context.WithCancel(context.Background())
-	t.Cleanup(u.kill)
+	ctx, running.stop = context.WithCancel(t.Context())
+	killNow, running.kill = context.WithCancel(context.Background())
+	t.Cleanup(running.kill)
 	go func() {
-		err := suite.Up(ctx, killNow, u.Config)
+		err := suite.Up(ctx, killNow, running.Config)
 		if err != nil {
-			fmt.Fprintln(u.out, err)
+			fmt.Fprintln(running.out, err)
 		}
-		u.done <- err
-		u.out.end()
+		running.done <- err
+		running.out.markEnded()
 	}()
-	return u
+	return running
 }
 
 // TestUpStartsAndStopsInOrder checks the kubeconfigs, the order of starts and stops, and the
@@ -290,11 +290,11 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 // returned after the timeout.
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := startSuite(t, func(c *suite.Config) { c.Timeout, c.ReportInterval = time.Second, 200*time.Millisecond })
-	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
+	running := startSuite(t, func(c *suite.Config) { c.Timeout, c.ReportInterval = time.Second, 200*time.Millisecond })
+	if err := <-running.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
-	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
+	if text := running.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
 		t.Errorf("got output\n%s\nwant the failing checks of apiserver", text)
 	}
 }
@@ -302,10 +302,10 @@ func TestUpReportsProgress(t *testing.T) {
 // TestStopWhileWaitingIsNoError checks that the suite can be stopped before its services are ready.
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := startSuite(t, nil)
-	u.out.await("fake console begins")
-	u.stop()
-	if err := <-u.done; err != nil {
+	running := startSuite(t, nil)
+	running.out.await("fake console begins")
+	running.stop()
+	if err := <-running.done; err != nil {
 		t.Errorf("Up() = %v, want nil", err)
 	}
 }
@@ -330,11 +330,11 @@ func TestSecondSignalKills(t *testing.T) {
 // a full disk.
 func TestUpWritesNothingTwice(t *testing.T) {
 	dir, port := t.TempDir(), freePorts(t)
-	run := func() map[string]time.Time {
-		u := startSuite(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
-		u.out.await("all services are ready")
-		u.stop()
-		if err := <-u.done; err != nil {
+	modificationTimes := func() map[string]time.Time {
+		running := startSuite(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
+		running.out.await("all services are ready")
+		running.stop()
+		if err := <-running.done; err != nil {
 			t.Fatal(err)
 		}
 		times := map[string]time.Time{}
@@ -353,8 +353,8 @@ func TestUpWritesNothingTwice(t *testing.T) {
 		}
 		return times
 	}
-	before := run()
-	for path, at := range run() {
+	before := modificationTimes()
+	for path, at := range modificationTimes() {
 		if !at.Equal(before[path]) {
 			t.Errorf("%s: got it written again, want it unchanged", path)
 		}

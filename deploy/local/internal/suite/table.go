@@ -51,11 +51,11 @@ type balancedService struct {
 }
 
 // singlePlan returns a plan with one instance of each service, on consecutive ports.
-func singlePlan(c Config) plan {
-	out := plan{services: serviceTable(c)}
+func singlePlan(config Config) plan {
+	out := plan{services: serviceTable(config)}
 	for _, s := range out.services {
-		port := c.Port + s.offset
-		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.consoleFlags(s)...)})
+		port := config.Port + s.offset
+		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, config, port, out.consoleFlags(s)...)})
 	}
 	return out
 }
@@ -85,10 +85,10 @@ func (p plan) consoleFlags(s service) (args []string) {
 	return args
 }
 
-func serviceInstance(s service, name string, c Config, port int, more ...string) instance {
+func serviceInstance(svc service, name string, config Config, port int, extraArgs ...string) instance {
 	return instance{
-		name: name, program: s.name, port: port, health: localURL(port) + "/readyz",
-		args: append(s.args(paths{dir: c.Dir}, port), more...),
+		name: name, program: svc.name, port: port, health: localURL(port) + "/readyz",
+		args: append(svc.args(paths{dir: config.Dir}, port), extraArgs...),
 	}
 }
 
@@ -113,10 +113,10 @@ func serviceTable(config Config) []service {
 }
 
 // apiserverArgs returns a function that returns the command line of an API server.
-func apiserverArgs(c Config) func(paths, int) []string {
+func apiserverArgs(config Config) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		args := apiserverFlags(p, port)
-		if c.NoControllers {
+		if config.NoControllers {
 			// Nothing creates the service accounts that pods would need.
 			args = append(args, "--disable-admission-plugins=ServiceAccount")
 		}
@@ -125,10 +125,10 @@ func apiserverArgs(c Config) func(paths, int) []string {
 }
 
 // apiserverFlags returns the flags that all API servers of a suite have.
-func apiserverFlags(p paths, port int) []string {
-	layout := p.certs()
+func apiserverFlags(files paths, port int) []string {
+	layout := files.certs()
 	return []string{
-		"--data-dir=" + filepath.Join(p.dir, "data"),
+		"--data-dir=" + filepath.Join(files.dir, "data"),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + layout.APIServer().Cert,
@@ -137,11 +137,11 @@ func apiserverFlags(p paths, port int) []string {
 		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-signing-key-file=" + layout.ServiceAccountKey(),
 		"--api-audiences=" + tokenIssuer,
-		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
+		"--authentication-token-webhook-config-file=" + files.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Webhook",
-		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
+		"--authorization-webhook-config-file=" + files.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
 		"--requestheader-client-ca-file=" + layout.TrustBundle(apiserver, certs.FrontProxyCA),
 		"--requestheader-allowed-names=" + certs.FrontProxyName,
@@ -157,32 +157,32 @@ func apiserverFlags(p paths, port int) []string {
 }
 
 // tokenArgs returns the flags for the accepted tokens.
-func tokenArgs(l certs.Layout) []string {
+func tokenArgs(layout certs.Layout) []string {
 	return []string{
 		"--enable-bootstrap-token-auth",
 		"--service-account-issuer=" + tokenIssuer,
-		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--service-account-key-file=" + layout.ServiceAccountPublicKey(),
 		"--api-audiences=" + tokenIssuer,
 	}
 }
 
 // serviceArgs returns the flags of every service other than the API server.
 func serviceArgs(name string) func(paths, int) []string {
-	return func(p paths, port int) []string {
-		layout := p.certs()
+	return func(files paths, port int) []string {
+		layout := files.certs()
 		args := []string{
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
 			"--tls-cert-file=" + layout.Serving(name).Cert,
 			"--tls-private-key-file=" + layout.Serving(name).Key,
 			"--client-ca-file=" + layout.TrustBundle(name, certs.ClientCA),
-			"--kubeconfig=" + p.kubeconfig(name),
+			"--kubeconfig=" + files.kubeconfig(name),
 		}
 		if isWebhook(name) {
 			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {
-			args = append(append(args, tokenArgs(layout)...), "--token-auth-file="+p.tokenFile())
+			args = append(append(args, tokenArgs(layout)...), "--token-auth-file="+files.tokenFile())
 		}
 		return args
 	}

@@ -141,23 +141,23 @@ func Up(ctx, killNow context.Context, config Config) error {
 // prepare creates everything that the services need to start. Files that fit are not written, so
 // that a suite starts on a full disk.
 func prepare(config Config, out *console, todo plan) error {
-	p := paths{dir: config.Dir}
-	created, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
+	files := paths{dir: config.Dir}
+	created, err := certs.Ensure(certs.Options{Dir: files.certs().Dir})
 	if err != nil {
 		return fmt.Errorf("certificates: %w", err)
 	}
 	if len(created) > 0 {
-		out.printf("created %d certificates and keys in %s", len(created), p.certs().Dir)
+		out.printf("created %d certificates and keys in %s", len(created), files.certs().Dir)
 	}
 	if config.HA {
 		if err := writeNATSConfigs(config); err != nil {
 			return err
 		}
 	}
-	if err := writeKubeconfigs(p, todo.services, config.Port); err != nil {
+	if err := writeKubeconfigs(files, todo.services, config.Port); err != nil {
 		return fmt.Errorf("kubeconfigs: %w", err)
 	}
-	return writeConsoleLink(p, localURL(todo.consolePort(config)))
+	return writeConsoleLink(files, localURL(todo.consolePort(config)))
 }
 
 // writeFile writes a file that only this user can read, unless it has that content already.
@@ -257,8 +257,8 @@ func (r *run) checkStarted(group []*process) error {
 }
 
 // startAgain starts an instance that has ended.
-func (r *run) startAgain(i instance) (*process, error) {
-	proc, err := startProcess(i, r.config, r.outputs[i.name], r.exited)
+func (r *run) startAgain(inst instance) (*process, error) {
+	proc, err := startProcess(inst, r.config, r.outputs[inst.name], r.exited)
 	if err == nil {
 		r.out.printf("started %s", proc)
 	}
@@ -348,17 +348,17 @@ func (r *run) stopAll(killNow context.Context) {
 }
 
 // stopProcess stops a process, unless it has exited.
-func (r *run) stopProcess(killNow context.Context, p *process) {
+func (r *run) stopProcess(killNow context.Context, proc *process) {
 	select {
-	case <-p.done:
+	case <-proc.done:
 		return
 	default:
 	}
 	start := time.Now()
-	if p.stopOrKill(killNow) {
-		r.out.printf("%s did not stop and was killed", p.name)
+	if proc.stopOrKill(killNow) {
+		r.out.printf("%s did not stop and was killed", proc.name)
 	} else {
-		r.out.printf("%s stopped in %.1fs", p.name, time.Since(start).Seconds())
+		r.out.printf("%s stopped in %.1fs", proc.name, time.Since(start).Seconds())
 	}
-	p.output.flushPartial()
+	proc.output.flushPartial()
 }
