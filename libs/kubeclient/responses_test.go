@@ -44,7 +44,7 @@ func configOf(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	return config
 }
 
-// get returns the body of a response.
+// getBody returns the body of a response.
 func getBody(ctx context.Context, t *testing.T, config *rest.Config, path string) ([]byte, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

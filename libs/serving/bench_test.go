@@ -39,7 +39,7 @@ func BenchmarkResponses(b *testing.B) {
 	}
 }
 
-// cpu returns the CPU time of the process, in nanoseconds.
+// cpuTime returns the CPU time of the process, in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

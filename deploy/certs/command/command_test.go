@@ -11,7 +11,7 @@ import (
 	"binnacle/deploy/certs/command"
 )
 
-// run runs the command "certs" with args. It returns the exit code and the output of the command.
+// runMain runs the command "certs" with args. It returns the exit code and the output of the command.
 func runMain(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = command.Run(command.New("certs"), args, &out, &errs)

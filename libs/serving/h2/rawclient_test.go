@@ -103,7 +103,7 @@ func (c *rawClient) requireNoError(err error) {
 	}
 }
 
-// post starts a stream.
+// openPost starts a stream.
 func (c *rawClient) openPost(path string, end bool, more ...hpack.HeaderField) uint32 {
 	c.t.Helper()
 	c.block.Reset()

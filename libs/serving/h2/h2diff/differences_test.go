@@ -14,7 +14,7 @@ type difference struct {
 	// name "random".
 	scripts, ours, standard string
 	reason                  string
-	// last means that the rest of the exchange is not compared, because one server has ended a
+	// endsComparison means that the rest of the exchange is not compared, because one server has ended a
 	// stream or the connection.
 	endsComparison bool
 }

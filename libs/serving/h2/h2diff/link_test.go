@@ -83,7 +83,7 @@ func (q *queue) close() {
 	q.cond.Broadcast()
 }
 
-// take returns what has been written, and whether the writer has closed the connection.
+// takeAll returns what has been written, and whether the writer has closed the connection.
 func (q *queue) takeAll() ([]byte, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
