@@ -302,11 +302,11 @@ func TestResetStreamPassesConnectionWindowOn(t *testing.T) {
 	const increase = 1000
 	rawClient := dialRaw(t, exceedSendWindow)
 	// 1. The first stream exhausts the connection window, so that all streams wait for it.
-	rawClient.must(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
-	waiting := []uint32{rawClient.post("/", true)}
+	rawClient.requireNoError(rawClient.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	waiting := []uint32{rawClient.openPost("/", true)}
 	rawClient.expectData(waiting[0], initialSendWindow)
 	for range 7 {
-		waiting = append(waiting, rawClient.post("/", true))
+		waiting = append(waiting, rawClient.openPost("/", true))
 		rawClient.waitFor("200")
 		rawClient.ping()
 	}
@@ -315,14 +315,14 @@ func TestResetStreamPassesConnectionWindowOn(t *testing.T) {
 		next := waiting[0]
 		var frames bytes.Buffer
 		framer := http2.NewFramer(&frames, nil)
-		rawClient.must(errors.Join(framer.WriteWindowUpdate(0, increase), framer.WriteRSTStream(next, http2.ErrCodeCancel)))
+		rawClient.requireNoError(errors.Join(framer.WriteWindowUpdate(0, increase), framer.WriteRSTStream(next, http2.ErrCodeCancel)))
 		_, err := rawClient.Conn.Write(frames.Bytes())
-		rawClient.must(err)
+		rawClient.requireNoError(err)
 		// 3. Either that stream or the following one sends as many bytes.
 		var sender uint32
 		for missing := increase; missing > 0; {
 			frame, err := rawClient.ReadFrame()
-			rawClient.must(err)
+			rawClient.requireNoError(err)
 			if data, ok := frame.(*http2.DataFrame); ok {
 				sender = data.StreamID
 				missing -= len(data.Data())
