@@ -28,6 +28,7 @@ var (
 	errOtherNetwork = errors.New("the provided network does not match the current range")
 )
 
+// errOutOfRange returns the reason for an address outside of the valid range.
 func errOutOfRange(addr netip.Addr, valid netip.Prefix) error {
 	return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", addr, valid)
 }
@@ -91,12 +92,12 @@ func (a *Allocator) claimAddresses(ctx context.Context, res *reservation, old *c
 
 // addressError returns err as the error of the field. It returns API errors, which are not about
 // the address, unchanged.
-func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error {
+func (a *Allocator) addressError(service *corev1.Service, ip string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return err
 	}
-	return invalidError(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
+	return invalidError(service, field.Invalid(field.NewPath("spec", "clusterIPs"), service.Spec.ClusterIPs,
 		fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
@@ -106,7 +107,9 @@ func (a *Allocator) allocatableRanges(family corev1.IPFamily) ([]addressRange, e
 	if a.Bitmap {
 		return a.bitmapRanges(family), nil
 	}
-	return a.rangesOf(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && isReady(r) })
+	return a.rangesOf(family, func(serviceCIDR *networkingv1.ServiceCIDR) bool {
+		return serviceCIDR.DeletionTimestamp.IsZero() && isReady(serviceCIDR)
+	})
 }
 
 // rangesOf returns the ranges of a family that include selects.
@@ -121,12 +124,12 @@ func (a *Allocator) rangesOf(family corev1.IPFamily, include func(*networkingv1.
 			continue
 		}
 		for _, text := range r.Spec.CIDRs {
-			p, err := netip.ParsePrefix(text)
-			isDuplicate := func(r addressRange) bool { return r.prefix == p.Masked() }
-			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, isDuplicate) {
+			prefix, err := netip.ParsePrefix(text)
+			isDuplicate := func(r addressRange) bool { return r.prefix == prefix.Masked() }
+			if err != nil || familyOf(prefix.Addr()) != family || slices.ContainsFunc(out, isDuplicate) {
 				continue
 			}
-			out = append(out, addressRangeOf(p))
+			out = append(out, addressRangeOf(prefix))
 		}
 	}
 	return out, nil
@@ -167,8 +170,8 @@ func (a *Allocator) rangeUsage() map[netip.Prefix]usage {
 }
 
 // isReady reports whether a range is ready. A range without the condition counts as ready.
-func isReady(r *networkingv1.ServiceCIDR) bool {
-	for _, c := range r.Status.Conditions {
+func isReady(serviceCIDR *networkingv1.ServiceCIDR) bool {
+	for _, c := range serviceCIDR.Status.Conditions {
 		if c.Type == networkingv1.ServiceCIDRConditionReady {
 			return c.Status == metav1.ConditionTrue
 		}
@@ -282,12 +285,12 @@ func (a *Allocator) nextAddress(ctx context.Context, service *corev1.Service, fa
 }
 
 // allocateFrom allocates an address of a range. It skips addresses that the cache shows as taken.
-func (a *Allocator) allocateFrom(ctx context.Context, s *corev1.Service, rng addressRange) (netip.Addr, error) {
+func (a *Allocator) allocateFrom(ctx context.Context, service *corev1.Service, rng addressRange) (netip.Addr, error) {
 	for addr := range rng.candidates() {
 		if !a.Bitmap && a.Addresses.exists(addr.String()) || a.isAllocated(addr) {
 			continue
 		}
-		err := a.allocateAddress(ctx, s, addr)
+		err := a.allocateAddress(ctx, service, addr)
 		if errors.Is(err, errAddressTaken) {
 			continue
 		}
@@ -297,25 +300,26 @@ func (a *Allocator) allocateFrom(ctx context.Context, s *corev1.Service, rng add
 }
 
 // newAddress returns the IPAddress object that assigns an address to a service.
-func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
+func newAddress(service *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "IPAddress"},
 		ObjectMeta: metav1.ObjectMeta{Name: addr.String(), Labels: map[string]string{
 			networkingv1.LabelIPAddressFamily: string(familyOf(addr)), networkingv1.LabelManagedBy: managedBy,
 		}},
 		Spec: networkingv1.IPAddressSpec{
-			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name},
+			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: service.Namespace, Name: service.Name},
 		},
 	}
 }
 
+// addressPath returns the collection of IPAddress objects.
 func addressPath() internalclient.Ref {
 	return internalclient.Collection(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
 }
 
 // createAddress creates the IPAddress object that assigns an address to a service.
-func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
-	err := a.API.Create(ctx, addressPath(), newAddress(s, addr))
+func (a *Allocator) createAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
+	err := a.API.Create(ctx, addressPath(), newAddress(service, addr))
 	if apierrors.IsAlreadyExists(err) {
 		return errAddressTaken
 	}
@@ -323,28 +327,28 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 }
 
 // allocateAddress allocates an address for a service.
-func (a *Allocator) allocateAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+func (a *Allocator) allocateAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
 		return a.allocateInBitmaps(ctx, addr)
 	}
-	if err := a.createAddress(ctx, s, addr); err != nil {
+	if err := a.createAddress(ctx, service, addr); err != nil {
 		return err
 	}
 	return a.allocateOrDelete(ctx, addr)
 }
 
-// releaseAddress frees an address, unless the cache shows that it belongs to another service by
-// now.
-func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+// releaseAddress frees an address, unless the cache shows that it belongs to another service.
+func (a *Allocator) releaseAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
 		return a.releaseFromBitmaps(ctx, addr)
 	}
-	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, s.Namespace, s.Name) {
+	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, service.Namespace, service.Name) {
 		return nil
 	}
 	return errors.Join(a.releaseFromBitmaps(ctx, addr), a.deleteAddress(ctx, addr.String()))
 }
 
+// deleteAddress deletes an IPAddress object. It is not an error if the object does not exist.
 func (a *Allocator) deleteAddress(ctx context.Context, name string) error {
 	return ignoreNotFound(a.API.Delete(ctx, addressPath().Named(name), nil))
 }

@@ -20,12 +20,12 @@ type addressRange struct {
 }
 
 // addressRangeOf returns the addresses of a prefix that can be allocated.
-func addressRangeOf(p netip.Prefix) addressRange {
-	p = p.Masked()
-	r := addressRange{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
-	hostBits := p.Addr().BitLen() - p.Bits()
+func addressRangeOf(prefix netip.Prefix) addressRange {
+	prefix = prefix.Masked()
+	r := addressRange{prefix: prefix, first: prefix.Addr().Next(), size: math.MaxUint64}
+	hostBits := prefix.Addr().BitLen() - prefix.Bits()
 	reserved := uint64(1) // the network address
-	if p.Addr().Is4() {
+	if prefix.Addr().Is4() {
 		reserved = 2 // and the broadcast address
 	}
 	if hostBits < 64 {
@@ -84,13 +84,13 @@ func fromRandom(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) 
 }
 
 // addressAfter returns the address n after a. It must exist.
-func addressAfter(a netip.Addr, n uint64) netip.Addr {
-	if a.Is4() {
-		b := a.As4()
+func addressAfter(addr netip.Addr, n uint64) netip.Addr {
+	if addr.Is4() {
+		b := addr.As4()
 		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
 		return netip.AddrFrom4(b)
 	}
-	b := a.As16()
+	b := addr.As16()
 	high := binary.BigEndian.Uint64(b[:8])
 	low := binary.BigEndian.Uint64(b[8:])
 	if low+n < low { // the sum overflows: carry

@@ -45,8 +45,8 @@ type Config struct {
 	// is the default.
 	Prefixes []netip.Prefix
 	Ports    utilnet.PortRange
-	// DualWrite additionally records the addresses of Prefixes in range allocations, as servers
-	// without IPAddress objects do.
+	// DualWrite also records the addresses of Prefixes in range allocations, which servers without
+	// IPAddress objects read.
 	DualWrite bool
 	// Bitmap records addresses in range allocations only, as Kubernetes does without the gate
 	// MultiCIDRServiceAllocator. Services then get addresses of Prefixes, and IPAddress and
@@ -71,32 +71,32 @@ type Allocator struct {
 }
 
 // New returns an Allocator.
-func New(c Config) *Allocator {
-	a := &Allocator{Config: c}
-	a.metrics = newMetrics(c.Registerer, a.rangeUsage)
+func New(config Config) *Allocator {
+	a := &Allocator{Config: config}
+	a.metrics = newMetrics(config.Registerer, a.rangeUsage)
 	a.ports = newNodePortBitmap(&bitmapAllocator{
-		store:              c.Store,
-		key:                c.Root + "/ranges/servicenodeports",
-		codec:              newRangeCodec(c.Scheme),
-		currentIncarnation: func() uint64 { return c.Cache.Incarnation() },
-	}, c.Ports, a.portsInUse, a.metrics)
-	if c.DualWrite || c.Bitmap {
+		store:              config.Store,
+		key:                config.Root + "/ranges/servicenodeports",
+		codec:              newRangeCodec(config.Scheme),
+		currentIncarnation: func() uint64 { return config.Cache.Incarnation() },
+	}, config.Ports, a.portsInUse, a.metrics)
+	if config.DualWrite || config.Bitmap {
 		a.bitmaps = a.newAddressBitmaps()
 	}
 	return a
 }
 
-// Complete fills in the fields of a service that need no allocation: allocated values that an
-// update omits and the live service has, address families and their policy. old is nil at creation.
+// Complete sets the fields of a service that need no allocation: the address families, their policy,
+// and the values of the live service that an update omits. oldObj is nil at creation.
 func (a *Allocator) Complete(obj, oldObj registry.Object) field.ErrorList {
-	s := obj.(*corev1.Service)
+	service := obj.(*corev1.Service)
 	old := (*corev1.Service)(nil)
 	if oldObj != nil {
 		old = oldObj.(*corev1.Service)
-		keepAllocated(s, old)
+		keepAllocated(service, old)
 	}
-	syncAddresses(s, old)
-	return a.completeFamilies(s, old)
+	syncAddresses(service, old)
+	return a.completeFamilies(service, old)
 }
 
 // reservation holds the values that a service acquires, and those that it no longer needs, with one
@@ -121,13 +121,13 @@ func (r *reservation) Commit(ctx context.Context) { r.allocator.release(ctx, r.s
 // Rollback is called if the object was not written. It frees the acquired values.
 func (r *reservation) Rollback(ctx context.Context) { r.allocator.release(ctx, r.service, r.acquired) }
 
-// Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
+// Allocate allocates the addresses and ports that a service lacks and sets them. oldObj is nil at
 // creation. A dry run allocates nothing. A service without a name gets none, because no IPAddress
 // can refer to it; its validation fails.
 func (a *Allocator) Allocate(ctx context.Context, obj, oldObj registry.Object, dryRun bool) (admission.Reservation, error) {
-	s := obj.(*corev1.Service)
-	res := &reservation{allocator: a, service: s}
-	if s.Name == "" {
+	service := obj.(*corev1.Service)
+	res := &reservation{allocator: a, service: service}
+	if service.Name == "" {
 		return res, nil
 	}
 	var old *corev1.Service
@@ -175,19 +175,19 @@ func (a *Allocator) release(ctx context.Context, service *corev1.Service, values
 
 // Release frees the values of a service that has been removed, and deletes its endpoints.
 func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
-	s := obj.(*corev1.Service)
-	a.release(ctx, s, allocations{addresses: addressesOf(s), ports: portsOf(s)})
+	service := obj.(*corev1.Service)
+	a.release(ctx, service, allocations{addresses: addressesOf(service), ports: portsOf(service)})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	path := internalclient.Collection("", "v1", "endpoints", s.Namespace).Named(s.Name)
+	path := internalclient.Collection("", "v1", "endpoints", service.Namespace).Named(service.Name)
 	if err := a.API.Delete(ctx, path, nil); ignoreNotFound(err) != nil {
-		a.Logger.Warn("failed to delete the endpoints of a deleted service", "service", s.Namespace+"/"+s.Name, "error", err)
+		a.Logger.Warn("failed to delete the endpoints of a deleted service", "service", service.Namespace+"/"+service.Name, "error", err)
 	}
 }
 
 // invalidError returns the error of one field.
-func invalidError(s *corev1.Service, err *field.Error) error {
-	return status.Invalid(schema.GroupKind{Kind: "Service"}, s.Name, field.ErrorList{err})
+func invalidError(service *corev1.Service, err *field.Error) error {
+	return status.Invalid(schema.GroupKind{Kind: "Service"}, service.Name, field.ErrorList{err})
 }
 
 // exhaustedError returns the error of a range without free values.

@@ -44,26 +44,26 @@ type bitSet struct {
 	revision int64
 }
 
-func (s *bitSet) clone() *bitSet {
-	return &bitSet{taken: new(big.Int).Set(s.taken), revision: s.revision}
+func (bits *bitSet) clone() *bitSet {
+	return &bitSet{taken: new(big.Int).Set(bits.taken), revision: bits.revision}
 }
 
 // setPosition marks a position as taken or free.
-func (s *bitSet) setPosition(position int, isTaken bool) {
+func (bits *bitSet) setPosition(position int, isTaken bool) {
 	bit := uint(0)
 	if isTaken {
 		bit = 1
 	}
-	s.taken.SetBit(s.taken, position, bit)
+	bits.taken.SetBit(bits.taken, position, bit)
 }
 
 // isTaken reports whether a position is taken.
-func (s *bitSet) isTaken(position int) bool { return s.taken.Bit(position) == 1 }
+func (bits *bitSet) isTaken(position int) bool { return bits.taken.Bit(position) == 1 }
 
 // takenCount returns the number of taken positions.
-func (s *bitSet) takenCount() (n int) {
-	for i := range s.taken.BitLen() {
-		n += int(s.taken.Bit(i))
+func (bits *bitSet) takenCount() (n int) {
+	for i := range bits.taken.BitLen() {
+		n += int(bits.taken.Bit(i))
 	}
 	return n
 }
@@ -131,10 +131,10 @@ func (b *bitmapAllocator) refreshCached(ctx context.Context) error {
 }
 
 // setCached records the state of the store.
-func (b *bitmapAllocator) setCached(s *bitSet) {
-	b.cached = s
+func (b *bitmapAllocator) setCached(bits *bitSet) {
+	b.cached = bits
 	if b.observe != nil {
-		b.observe(s)
+		b.observe(bits)
 	}
 }
 
@@ -166,18 +166,18 @@ func (b *bitmapAllocator) loadState(ctx context.Context) (*bitSet, error) {
 
 // readStored returns the stored state and its range. Without a stored state, the range is empty.
 func (b *bitmapAllocator) readStored(ctx context.Context) (*bitSet, string, error) {
-	kv, _, err := b.store.Get(ctx, b.key, 0)
+	stored, _, err := b.store.Get(ctx, b.key, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &bitSet{taken: new(big.Int)}, "", nil
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	r, err := b.codec.decode(kv.Value)
+	r, err := b.codec.decode(stored.Value)
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", b.key, err)
 	}
-	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: kv.ModRevision}, r.Range, nil
+	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: stored.ModRevision}, r.Range, nil
 }
 
 // beginRepair returns the stored state, an empty state that replaces it, and the stored range,
@@ -237,15 +237,15 @@ func copyUnused(old, next *bitSet, sightings map[int]int) (counts map[int]int, d
 }
 
 // writeState writes a state with a compare-and-swap and sets its new revision.
-func (b *bitmapAllocator) writeState(ctx context.Context, s *bitSet) (err error) {
-	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.rangeText, Data: s.taken.Bytes()})
+func (b *bitmapAllocator) writeState(ctx context.Context, bits *bitSet) (err error) {
+	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.rangeText, Data: bits.taken.Bytes()})
 	if err != nil {
 		return err
 	}
-	if s.revision == 0 {
-		s.revision, err = b.store.Create(ctx, b.key, value, storage.WriteOptions{})
+	if bits.revision == 0 {
+		bits.revision, err = b.store.Create(ctx, b.key, value, storage.WriteOptions{})
 	} else {
-		s.revision, err = b.store.Update(ctx, b.key, value, s.revision, storage.WriteOptions{})
+		bits.revision, err = b.store.Update(ctx, b.key, value, bits.revision, storage.WriteOptions{})
 	}
 	return err
 }

@@ -35,43 +35,43 @@ type addressBitmap struct {
 // newAddressBitmaps returns one addressBitmap for each configured range.
 func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBitmap{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
+		bitmap := &addressBitmap{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
 		if p.Addr().Is4() {
-			b.maximum = maxBitsIPv4
+			bitmap.maximum = maxBitsIPv4
 		}
-		b.bitmapAllocator = &bitmapAllocator{
+		bitmap.bitmapAllocator = &bitmapAllocator{
 			store:              a.Store,
 			key:                a.Root + bitKeys[i],
 			rangeText:          p.Masked().String(),
 			codec:              newRangeCodec(a.Scheme),
 			currentIncarnation: func() uint64 { return a.Cache.Incarnation() },
 		}
-		b.rebuild = func(ctx context.Context) (positions []int, err error) {
+		bitmap.rebuild = func(ctx context.Context) (positions []int, err error) {
 			services, err := (&repairRun{Allocator: a}).currentServices(ctx)
 			for _, s := range services {
-				positions = append(positions, b.positionsOf(addressesOf(s))...)
+				positions = append(positions, bitmap.positionsOf(addressesOf(s))...)
 			}
 			return positions, err
 		}
-		out = append(out, b)
+		out = append(out, bitmap)
 	}
 	return out
 }
 
 // positionOf returns the position of an address in the range. It returns false if the range
 // allocation does not cover the address.
-func (b *addressBitmap) positionOf(addr netip.Addr) (int, bool) {
-	if !b.addressRange.contains(addr) {
+func (bitmap *addressBitmap) positionOf(addr netip.Addr) (int, bool) {
+	if !bitmap.addressRange.contains(addr) {
 		return 0, false
 	}
-	n := offsetBetween(b.addressRange.first, addr)
-	return int(n), n < b.maximum
+	n := offsetBetween(bitmap.addressRange.first, addr)
+	return int(n), n < bitmap.maximum
 }
 
 // positionsOf returns the positions of the addresses that have one.
-func (b *addressBitmap) positionsOf(addrs []netip.Addr) (out []int) {
+func (bitmap *addressBitmap) positionsOf(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if position, ok := b.positionOf(addr); ok {
+		if position, ok := bitmap.positionOf(addr); ok {
 			out = append(out, position)
 		}
 	}
@@ -79,44 +79,44 @@ func (b *addressBitmap) positionsOf(addrs []netip.Addr) (out []int) {
 }
 
 // markTaken marks an address as taken. It returns errAddressTaken if it is taken.
-func (b *addressBitmap) markTaken(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.positionOf(addr)
+func (bitmap *addressBitmap) markTaken(ctx context.Context, addr netip.Addr) error {
+	position, ok := bitmap.positionOf(addr)
 	if !ok {
 		return nil
 	}
-	return b.updateState(ctx, func(s *bitSet) error {
-		if s.isTaken(position) {
+	return bitmap.updateState(ctx, func(bits *bitSet) error {
+		if bits.isTaken(position) {
 			return errAddressTaken
 		}
-		s.setPosition(position, true)
+		bits.setPosition(position, true)
 		return nil
 	})
 }
 
 // markFree frees an address. It ignores an address that has no position.
-func (b *addressBitmap) markFree(ctx context.Context, addr netip.Addr) error {
-	position, ok := b.positionOf(addr)
+func (bitmap *addressBitmap) markFree(ctx context.Context, addr netip.Addr) error {
+	position, ok := bitmap.positionOf(addr)
 	if !ok {
 		return nil
 	}
-	return b.updateState(ctx, func(s *bitSet) error {
-		s.setPosition(position, false)
+	return bitmap.updateState(ctx, func(bits *bitSet) error {
+		bits.setPosition(position, false)
 		return nil
 	})
 }
 
 // isAllocated reports whether an address is taken in the last known state, which may be outdated.
-func (b *addressBitmap) isAllocated(addr netip.Addr) bool {
-	position, ok := b.positionOf(addr)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return ok && b.cached != nil && b.cached.isTaken(position)
+func (bitmap *addressBitmap) isAllocated(addr netip.Addr) bool {
+	position, ok := bitmap.positionOf(addr)
+	bitmap.mu.Lock()
+	defer bitmap.mu.Unlock()
+	return ok && bitmap.cached != nil && bitmap.cached.isTaken(position)
 }
 
 // isAllocated reports whether any range allocation contains the address; see
 // addressBitmap.isAllocated.
 func (a *Allocator) isAllocated(addr netip.Addr) bool {
-	return slices.ContainsFunc(a.bitmaps, func(b *addressBitmap) bool { return b.isAllocated(addr) })
+	return slices.ContainsFunc(a.bitmaps, func(bitmap *addressBitmap) bool { return bitmap.isAllocated(addr) })
 }
 
 // refreshBitmaps reads the current state of all ranges.
@@ -170,13 +170,13 @@ func (a *Allocator) bitmapRanges(family corev1.IPFamily) (out []addressRange) {
 }
 
 // allocatedCount returns the number of addresses taken in the last known state.
-func (b *addressBitmap) allocatedCount() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cached == nil {
+func (bitmap *addressBitmap) allocatedCount() uint64 {
+	bitmap.mu.Lock()
+	defer bitmap.mu.Unlock()
+	if bitmap.cached == nil {
 		return 0
 	}
-	return uint64(b.cached.takenCount())
+	return uint64(bitmap.cached.takenCount())
 }
 
 // releaseFromBitmaps frees an address in the range allocations. It is called before the object is
@@ -192,49 +192,49 @@ func (a *Allocator) releaseFromBitmaps(ctx context.Context, addr netip.Addr) err
 
 // rebuildAddressBits rebuilds a range allocation of addresses from the services. The stored
 // state is read before the services, so an allocation in between makes the write fail.
-func (r *repairRun) rebuildAddressBits(ctx context.Context, b *addressBitmap) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	old, next, storedRange, err := b.beginRepair(ctx)
+func (run *repairRun) rebuildAddressBits(ctx context.Context, bitmap *addressBitmap) error {
+	bitmap.mu.Lock()
+	defer bitmap.mu.Unlock()
+	old, next, storedRange, err := bitmap.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
-	services, err := r.currentServices(ctx)
+	services, err := run.currentServices(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			if familyOf(addr) != familyOf(b.addressRange.first) {
+			if familyOf(addr) != familyOf(bitmap.addressRange.first) {
 				continue
 			}
-			if r.Bitmap {
-				r.reportBit(ctx, b, s, addr, old, next, storedRange == "")
+			if run.Bitmap {
+				run.reportBit(ctx, bitmap, s, addr, old, next, storedRange == "")
 			}
-			if position, ok := b.positionOf(addr); ok {
+			if position, ok := bitmap.positionOf(addr); ok {
 				next.setPosition(position, true)
 			}
 		}
 	}
 	var leaked int
-	b.leaked, leaked = copyUnused(old, next, b.leaked)
-	if r.Bitmap && leaked > 0 {
-		r.metrics.addressProblems.WithLabelValues("leak").Add(float64(leaked))
+	bitmap.leaked, leaked = copyUnused(old, next, bitmap.leaked)
+	if run.Bitmap && leaked > 0 {
+		run.metrics.addressProblems.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return b.replaceStored(ctx, old, next, storedRange)
+	return bitmap.replaceStored(ctx, old, next, storedRange)
 }
 
 // reportBit reports an address of a service that the stored state lacks, that another service has
 // in next, or that is out of range. nothingStored means that there was no range allocation.
-func (r *repairRun) reportBit(
+func (run *repairRun) reportBit(
 	ctx context.Context,
-	b *addressBitmap,
+	bitmap *addressBitmap,
 	service *corev1.Service,
 	addr netip.Addr,
 	old, next *bitSet,
 	nothingStored bool,
 ) {
-	position, isCovered := b.positionOf(addr)
+	position, isCovered := bitmap.positionOf(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	family := familyOf(addr)
 	switch {
@@ -242,7 +242,7 @@ func (r *repairRun) reportBit(
 		p.kind = "outOfRange"
 		p.reason = "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service",
-			family, addr, b.addressRange.prefix)
+			family, addr, bitmap.addressRange.prefix)
 	case next.isTaken(position):
 		p.kind = "duplicate"
 		p.reason = "ClusterIPAlreadyAllocated"
@@ -254,19 +254,19 @@ func (r *repairRun) reportBit(
 	default:
 		return
 	}
-	r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, p)
+	run.reportProblem(ctx, serviceReference(service), run.metrics.addressProblems, p)
 }
 
 // reportUnconfigured reports addresses of families that the cluster has no range for.
-func (r *repairRun) reportUnconfigured(ctx context.Context) error {
-	services, err := r.currentServices(ctx)
+func (run *repairRun) reportUnconfigured(ctx context.Context) error {
+	services, err := run.currentServices(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			if family := familyOf(addr); !r.hasFamily(family) {
-				r.reportProblem(ctx, serviceReference(s), r.metrics.addressProblems, problem{
+			if family := familyOf(addr); !run.hasFamily(family) {
+				run.reportProblem(ctx, serviceReference(s), run.metrics.addressProblems, problem{
 					kind:   "invalid",
 					reason: "ClusterIPNotValid",
 					action: "ClusterIPValidation",

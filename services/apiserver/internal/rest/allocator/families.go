@@ -13,7 +13,7 @@ import (
 
 // hasFamily reports whether the cluster has addresses of a family.
 func (a *Allocator) hasFamily(f corev1.IPFamily) bool {
-	return slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return familyOf(p.Addr()) == f })
+	return slices.ContainsFunc(a.Prefixes, func(prefix netip.Prefix) bool { return familyOf(prefix.Addr()) == f })
 }
 
 // defaultFamily returns the family of services that request none.
@@ -25,14 +25,14 @@ func (a *Allocator) defaultFamily() corev1.IPFamily {
 }
 
 // policyOf returns the family policy of a service, or "" if it has none.
-func policyOf(s *corev1.Service) corev1.IPFamilyPolicy {
-	if s.Spec.IPFamilyPolicy == nil {
+func policyOf(service *corev1.Service) corev1.IPFamilyPolicy {
+	if service.Spec.IPFamilyPolicy == nil {
 		return ""
 	}
-	return *s.Spec.IPFamilyPolicy
+	return *service.Spec.IPFamilyPolicy
 }
 
-func setPolicy(s *corev1.Service, p corev1.IPFamilyPolicy) { s.Spec.IPFamilyPolicy = &p }
+func setPolicy(service *corev1.Service, p corev1.IPFamilyPolicy) { service.Spec.IPFamilyPolicy = &p }
 
 // completeFamilies sets ipFamilyPolicy and ipFamilies if the client did not, and rejects
 // contradictory and unsupported values (KEP-563).
@@ -75,40 +75,40 @@ func (a *Allocator) completeFamilies(service, old *corev1.Service) field.ErrorLi
 
 // keepsDualStackPreference reports whether a service prefers two families and does not change the
 // relevant fields. Such a service is neither upgraded nor downgraded when the cluster changes.
-func keepsDualStackPreference(s, old *corev1.Service) bool {
+func keepsDualStackPreference(service, old *corev1.Service) bool {
 	const prefer = corev1.IPFamilyPolicyPreferDualStack
-	if old == nil || policyOf(s) != prefer {
+	if old == nil || policyOf(service) != prefer {
 		return false
 	}
 	preferred := old.Spec.IPFamilyPolicy == nil || policyOf(old) == prefer
 	return preferred &&
-		s.Spec.Type == old.Spec.Type &&
-		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) &&
-		slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
+		service.Spec.Type == old.Spec.Type &&
+		slices.Equal(service.Spec.ClusterIPs, old.Spec.ClusterIPs) &&
+		slices.Equal(service.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
 // choosePolicy sets the family policy if the client did not: to that of the live service, otherwise
 // to the default for the service.
-func choosePolicy(s, old *corev1.Service) {
+func choosePolicy(service, old *corev1.Service) {
 	switch {
-	case s.Spec.IPFamilyPolicy != nil:
+	case service.Spec.IPFamilyPolicy != nil:
 	case old != nil && old.Spec.IPFamilyPolicy != nil:
-		setPolicy(s, *old.Spec.IPFamilyPolicy)
-	case s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0:
-		setPolicy(s, corev1.IPFamilyPolicyRequireDualStack)
+		setPolicy(service, *old.Spec.IPFamilyPolicy)
+	case service.Spec.ClusterIP == corev1.ClusterIPNone && len(service.Spec.Selector) == 0:
+		setPolicy(service, corev1.IPFamilyPolicyRequireDualStack)
 	default:
-		setPolicy(s, corev1.IPFamilyPolicySingleStack)
+		setPolicy(service, corev1.IPFamilyPolicySingleStack)
 	}
 }
 
 // dropSecondary drops the second address and family of a service whose policy becomes single-stack.
 // Removing them without that policy is an error.
-func dropSecondary(s, old *corev1.Service) (errs field.ErrorList) {
+func dropSecondary(service, old *corev1.Service) (errs field.ErrorList) {
 	if old == nil {
 		return nil
 	}
-	spec := &s.Spec
-	if policyOf(s) == corev1.IPFamilyPolicySingleStack {
+	spec := &service.Spec
+	if policyOf(service) == corev1.IPFamilyPolicySingleStack {
 		if len(spec.ClusterIPs) > 1 && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) {
 			spec.ClusterIPs = slices.Clone(spec.ClusterIPs[:1])
 		}
@@ -128,17 +128,17 @@ func dropSecondary(s, old *corev1.Service) (errs field.ErrorList) {
 }
 
 // checkSingleStack rejects a single-stack service with two addresses or families.
-func checkSingleStack(s *corev1.Service) (errs field.ErrorList) {
-	if policyOf(s) != corev1.IPFamilyPolicySingleStack {
+func checkSingleStack(service *corev1.Service) (errs field.ErrorList) {
+	if policyOf(service) != corev1.IPFamilyPolicySingleStack {
 		return nil
 	}
 	const must = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
 	policy := field.NewPath("spec", "ipFamilyPolicy")
-	if len(s.Spec.ClusterIPs) == 2 {
-		errs = append(errs, field.Invalid(policy, s.Spec.IPFamilyPolicy, fmt.Sprintf(must, "cluster IPs")))
+	if len(service.Spec.ClusterIPs) == 2 {
+		errs = append(errs, field.Invalid(policy, service.Spec.IPFamilyPolicy, fmt.Sprintf(must, "cluster IPs")))
 	}
-	if len(s.Spec.IPFamilies) == 2 {
-		errs = append(errs, field.Invalid(policy, s.Spec.IPFamilyPolicy, fmt.Sprintf(must, "IP families")))
+	if len(service.Spec.IPFamilies) == 2 {
+		errs = append(errs, field.Invalid(policy, service.Spec.IPFamilyPolicy, fmt.Sprintf(must, "IP families")))
 	}
 	return errs
 }
@@ -163,12 +163,12 @@ func (a *Allocator) inferFamilies(service *corev1.Service) (errs field.ErrorList
 
 // checkFamilies returns errors for families that the cluster does not have, and for a policy that
 // requires two.
-func (a *Allocator) checkFamilies(s *corev1.Service) (errs field.ErrorList) {
-	if policyOf(s) == corev1.IPFamilyPolicyRequireDualStack && len(a.Prefixes) < 2 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy,
+func (a *Allocator) checkFamilies(service *corev1.Service) (errs field.ErrorList) {
+	if policyOf(service) == corev1.IPFamilyPolicyRequireDualStack && len(a.Prefixes) < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), service.Spec.IPFamilyPolicy,
 			"this cluster is not configured for dual-stack services"))
 	}
-	for i, f := range s.Spec.IPFamilies {
+	for i, f := range service.Spec.IPFamilies {
 		if !a.hasFamily(f) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(i), f, "not configured on this cluster"))
 		}

@@ -95,10 +95,10 @@ func (m *metrics) observePorts(desired []int, err error) {
 		}
 		return staticScope
 	}
-	var p *portError
+	var portErr *portError
 	switch {
-	case errors.As(err, &p):
-		m.portErrors.WithLabelValues(scope(desired[p.index])).Inc()
+	case errors.As(err, &portErr):
+		m.portErrors.WithLabelValues(scope(desired[portErr.index])).Inc()
 	case err == nil:
 		for _, port := range desired {
 			m.portCount.WithLabelValues(scope(port)).Inc()

@@ -74,16 +74,16 @@ func (a *Allocator) claimPorts(ctx context.Context, res *reservation, old *corev
 }
 
 // portFieldError converts an allocation error to the error of the field that requested the port.
-func portFieldError(s *corev1.Service, requests []portRequest, err error) error {
-	var p *portError
-	if !errors.As(err, &p) {
+func portFieldError(service *corev1.Service, requests []portRequest, err error) error {
+	var portErr *portError
+	if !errors.As(err, &portErr) {
 		return err
 	}
-	request := requests[p.index]
+	request := requests[portErr.index]
 	if errors.Is(err, errRangeFull) {
 		return exhaustedError(request.label, err)
 	}
-	return invalidError(s, field.Invalid(request.path, request.port, p.err.Error()))
+	return invalidError(service, field.Invalid(request.path, request.port, portErr.err.Error()))
 }
 
 // portRequestsOf returns the ports to allocate for a service's ports, in addition to those it had.
@@ -135,9 +135,9 @@ func portRequestsOf(service *corev1.Service, oldPorts []int, creating bool) (req
 
 // requestedNodePort returns the node port that the client chose for any of the ports with a given
 // number.
-func requestedNodePort(s *corev1.Service, port int32) int32 {
-	for i := range s.Spec.Ports {
-		if p := &s.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {
+func requestedNodePort(service *corev1.Service, port int32) int32 {
+	for i := range service.Spec.Ports {
+		if p := &service.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {
 			return p.NodePort
 		}
 	}
@@ -178,7 +178,7 @@ func newNodePortBitmap(
 ) *nodePortBitmap {
 	p := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
 	b.rangeText = portRange.String()
-	b.observe = func(s *bitSet) { m.setPortUsage(s.takenCount(), portRange.Size) }
+	b.observe = func(bits *bitSet) { m.setPortUsage(bits.takenCount(), portRange.Size) }
 	b.rebuild = func(ctx context.Context) (positions []int, err error) {
 		used, err := inUse(ctx)
 		for _, port := range used {
@@ -203,8 +203,8 @@ func (p *nodePortBitmap) allocateAll(ctx context.Context, desired []int) ([]int,
 		return nil, nil
 	}
 	var allocated []int
-	err := p.updateState(ctx, func(s *bitSet) (err error) {
-		allocated, err = p.allocateIn(s, desired)
+	err := p.updateState(ctx, func(bits *bitSet) (err error) {
+		allocated, err = p.allocateIn(bits, desired)
 		return err
 	})
 	p.metrics.observePorts(desired, err)
@@ -215,14 +215,14 @@ func (p *nodePortBitmap) allocateAll(ctx context.Context, desired []int) ([]int,
 }
 
 // allocateIn sets the bits of the desired ports in s and returns the ports.
-func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
+func (p *nodePortBitmap) allocateIn(bits *bitSet, desired []int) ([]int, error) {
 	allocated := make([]int, len(desired))
 	for i, port := range desired {
-		position, err := p.freePosition(s, port)
+		position, err := p.freePosition(bits, port)
 		if err != nil {
 			return nil, &portError{index: i, err: err}
 		}
-		s.setPosition(position, true)
+		bits.setPosition(position, true)
 		allocated[i] = p.portRange.Base + position
 	}
 	return allocated, nil
@@ -230,9 +230,9 @@ func (p *nodePortBitmap) allocateIn(s *bitSet, desired []int) ([]int, error) {
 
 // freePosition returns the position of a port, or any free position for port 0. It returns an error
 // if there is none.
-func (p *nodePortBitmap) freePosition(s *bitSet, port int) (int, error) {
+func (p *nodePortBitmap) freePosition(bits *bitSet, port int) (int, error) {
 	if port == 0 {
-		position, ok := p.anyFree(s)
+		position, ok := p.anyFree(bits)
 		if !ok {
 			return 0, errRangeFull
 		}
@@ -242,7 +242,7 @@ func (p *nodePortBitmap) freePosition(s *bitSet, port int) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.portRange.String())
 	}
-	if s.isTaken(position) {
+	if bits.isTaken(position) {
 		return 0, errPortTaken
 	}
 	return position, nil
@@ -250,7 +250,7 @@ func (p *nodePortBitmap) freePosition(s *bitSet, port int) (int, error) {
 
 // anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
 // for clients that choose their ports (KEP-3668).
-func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
+func (p *nodePortBitmap) anyFree(bits *bitSet) (int, bool) {
 	static := int(staticBand(uint64(p.portRange.Size), 32, 128))
 	for _, band := range [][2]int{{static, p.portRange.Size - static}, {0, static}} {
 		from, n := band[0], band[1]
@@ -259,7 +259,7 @@ func (p *nodePortBitmap) anyFree(s *bitSet) (int, bool) {
 		}
 		start := rand.IntN(n)
 		for i := range n {
-			if position := from + (start+i)%n; !s.isTaken(position) {
+			if position := from + (start+i)%n; !bits.isTaken(position) {
 				return position, true
 			}
 		}
@@ -272,10 +272,10 @@ func (p *nodePortBitmap) releaseAll(ctx context.Context, ports []int) error {
 	if len(ports) == 0 {
 		return nil
 	}
-	return p.updateState(ctx, func(s *bitSet) error {
+	return p.updateState(ctx, func(bits *bitSet) error {
 		for _, port := range ports {
 			if position, ok := p.positionOf(port); ok {
-				s.setPosition(position, false)
+				bits.setPosition(position, false)
 			}
 		}
 		return nil

@@ -28,8 +28,8 @@ const (
 	// addressGrace is the minimum age of an address without a service before it is deleted: a
 	// service in creation allocates its address first.
 	addressGrace = time.Minute
-	// leakGrace is how often a port or address bit must have been found without a service before it
-	// is freed, for the same reason.
+	// leakGrace is the number of repairs in a row that must find a port or address bit without a
+	// service before it is freed, for the same reason.
 	leakGrace = 3
 )
 
@@ -45,23 +45,23 @@ type repairState struct {
 func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	r := &repairRun{Allocator: a, reported: map[string]bool{}}
-	repairAddresses := r.repairAddresses
+	run := &repairRun{Allocator: a, reported: map[string]bool{}}
+	repairAddresses := run.repairAddresses
 	if a.Bitmap {
-		repairAddresses = r.reportUnconfigured
+		repairAddresses = run.reportUnconfigured
 	}
 	addressErr := repairAddresses(ctx)
 	for _, b := range a.bitmaps {
-		addressErr = errors.Join(addressErr, r.rebuildAddressBits(ctx, b))
+		addressErr = errors.Join(addressErr, run.rebuildAddressBits(ctx, b))
 	}
 	if addressErr != nil {
 		a.metrics.failedAddressRepairs.Inc()
 	}
-	portErr := r.repairPorts(ctx)
+	portErr := run.repairPorts(ctx)
 	if portErr != nil {
 		a.metrics.failedPortRepairs.Inc()
 	}
-	a.repairs.reported = r.reported
+	a.repairs.reported = run.reported
 	return errors.Join(addressErr, portErr)
 }
 
@@ -72,52 +72,52 @@ type repairRun struct {
 }
 
 // currentServices returns the current services.
-func (r *repairRun) currentServices(ctx context.Context) ([]*corev1.Service, error) {
-	if _, err := r.Cache.MostRecent(ctx); err != nil {
+func (run *repairRun) currentServices(ctx context.Context) ([]*corev1.Service, error) {
+	if _, err := run.Cache.MostRecent(ctx); err != nil {
 		return nil, err
 	}
-	return r.Services.list()
+	return run.Services.list()
 }
 
 // repairAddresses repairs both directions: each service has its addresses, and each address has its
 // service.
-func (r *repairRun) repairAddresses(ctx context.Context) error {
-	services, err := r.currentServices(ctx)
+func (run *repairRun) repairAddresses(ctx context.Context) error {
+	services, err := run.currentServices(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			errs = append(errs, r.repairAddress(ctx, s, addr))
+			errs = append(errs, run.repairAddress(ctx, s, addr))
 		}
 	}
-	if _, err := r.Cache.MostRecent(ctx); err != nil { // includes the writes above
+	if _, err := run.Cache.MostRecent(ctx); err != nil { // includes the writes above
 		return errors.Join(append(errs, err)...)
 	}
-	live, err := r.Addresses.list()
+	live, err := run.Addresses.list()
 	if err != nil {
 		return err
 	}
 	for _, addr := range live {
 		if addr.Labels[networkingv1.LabelManagedBy] == managedBy {
-			errs = append(errs, r.deleteUnowned(ctx, addr))
+			errs = append(errs, run.deleteUnowned(ctx, addr))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // repairAddress ensures that the IPAddress object of a service's address refers to the service.
-func (r *repairRun) repairAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
+func (run *repairRun) repairAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
 	// 1. The address must be in a range, which cannot be repaired otherwise.
 	// A range that is being deleted still contains addresses of services.
-	ranges, err := r.rangesOf(family, func(*networkingv1.ServiceCIDR) bool { return true })
+	ranges, err := run.rangesOf(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
 	}
 	if _, err := rangeContaining(ranges, addr); err != nil {
-		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
+		run.reportProblem(ctx, serviceReference(service), run.metrics.addressProblems, problem{
 			kind:   "outOfRange",
 			reason: "ClusterIPOutOfRange",
 			action: "ClusterIPAllocation",
@@ -126,19 +126,19 @@ func (r *repairRun) repairAddress(ctx context.Context, service *corev1.Service, 
 		return nil
 	}
 	// 2. Create the object if it does not exist.
-	live, found, err := r.Addresses.get("", addr.String())
+	live, found, err := run.Addresses.get("", addr.String())
 	if err != nil {
 		return err
 	}
 	if !found {
-		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
+		run.reportProblem(ctx, serviceReference(service), run.metrics.addressProblems, problem{
 			kind:   "repair",
 			reason: "ClusterIPNotAllocated",
 			action: "ClusterIPAllocation",
 			note: fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
 				family, addr),
 		})
-		if err := r.createAddress(ctx, service, addr); !errors.Is(err, errAddressTaken) {
+		if err := run.createAddress(ctx, service, addr); !errors.Is(err, errAddressTaken) {
 			return err
 		}
 		return nil
@@ -148,15 +148,15 @@ func (r *repairRun) repairAddress(ctx context.Context, service *corev1.Service, 
 		if hasLabels(live, family) {
 			return nil
 		}
-		return r.recreateAddress(ctx, service, addr, live)
+		return run.recreateAddress(ctx, service, addr, live)
 	}
 	// 4. Replace an object that refers to something else, unless another service has the address.
-	owner, err := r.ownerOf(live)
+	owner, err := run.ownerOf(live)
 	if err != nil {
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
+		run.reportProblem(ctx, serviceReference(service), run.metrics.addressProblems, problem{
 			kind:   "duplicate",
 			reason: "ClusterIPAlreadyAllocated",
 			action: "ClusterIPAllocation",
@@ -164,13 +164,13 @@ func (r *repairRun) repairAddress(ctx context.Context, service *corev1.Service, 
 		})
 		return nil
 	}
-	r.reportProblem(ctx, serviceReference(service), r.metrics.addressProblems, problem{
+	run.reportProblem(ctx, serviceReference(service), run.metrics.addressProblems, problem{
 		kind:   "repair",
 		reason: "ClusterIPNotAllocated",
 		action: "ClusterIPAllocation",
 		note:   fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, service.Namespace, service.Name),
 	})
-	return r.recreateAddress(ctx, service, addr, live)
+	return run.recreateAddress(ctx, service, addr, live)
 }
 
 // hasLabels reports whether an address has the labels of this allocator.
@@ -179,11 +179,11 @@ func hasLabels(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
 }
 
 // ownerOf returns the Service that an IPAddress refers to, or nil if it does not exist.
-func (r *repairRun) ownerOf(addr *networkingv1.IPAddress) (*corev1.Service, error) {
+func (run *repairRun) ownerOf(addr *networkingv1.IPAddress) (*corev1.Service, error) {
 	if !refersToService(addr) {
 		return nil, nil
 	}
-	s, found, err := r.Services.get(addr.Spec.ParentRef.Namespace, addr.Spec.ParentRef.Name)
+	s, found, err := run.Services.get(addr.Spec.ParentRef.Namespace, addr.Spec.ParentRef.Name)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -191,20 +191,20 @@ func (r *repairRun) ownerOf(addr *networkingv1.IPAddress) (*corev1.Service, erro
 }
 
 // recreateAddress replaces an IPAddress object by one that refers to the service.
-func (r *repairRun) recreateAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
-	if err := r.deleteUnchanged(ctx, live); err != nil {
+func (run *repairRun) recreateAddress(ctx context.Context, service *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
+	if err := run.deleteUnchanged(ctx, live); err != nil {
 		return err
 	}
-	if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
+	if err := run.createAddress(ctx, service, addr); !errors.Is(err, errAddressTaken) {
 		return err
 	}
 	return nil // the next repair reports it
 }
 
 // deleteUnchanged deletes an address, unless it was recreated since it was read.
-func (r *repairRun) deleteUnchanged(ctx context.Context, addr *networkingv1.IPAddress) error {
+func (run *repairRun) deleteUnchanged(ctx context.Context, addr *networkingv1.IPAddress) error {
 	uid := addr.UID
-	err := r.API.Delete(ctx, addressPath().Named(addr.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := run.API.Delete(ctx, addressPath().Named(addr.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsConflict(err) {
 		return nil
 	}
@@ -213,52 +213,52 @@ func (r *repairRun) deleteUnchanged(ctx context.Context, addr *networkingv1.IPAd
 
 // deleteUnowned deletes an IPAddress object that refers to no service, or to a service that does
 // not exist or does not have the address. It keeps objects younger than addressGrace.
-func (r *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
+func (run *repairRun) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
 	subject := addressReference(addr)
 	if !refersToService(addr) {
-		r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+		run.reportProblem(ctx, subject, run.metrics.addressProblems, problem{
 			kind:   "repair",
 			reason: "IPAddressNotAllocated",
 			action: "IPAddressAllocation",
 			note: fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
 				addr.Name, addr.Spec.ParentRef),
 		})
-		return r.deleteUnchanged(ctx, addr)
+		return run.deleteUnchanged(ctx, addr)
 	}
 	ref := addr.Spec.ParentRef
-	owner, err := r.ownerOf(addr)
+	owner, err := run.ownerOf(addr)
 	if err != nil { // an undecodable Service may own it
 		return err
 	}
 	if owner == nil {
-		if r.isYoung(addr) {
+		if run.isYoung(addr) {
 			return nil
 		}
-		r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+		run.reportProblem(ctx, subject, run.metrics.addressProblems, problem{
 			kind:   "leak",
 			reason: "IPAddressNotAllocated",
 			action: "IPAddressAllocation",
 			note:   fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
-		return r.deleteUnchanged(ctx, addr)
+		return run.deleteUnchanged(ctx, addr)
 	}
 	ip, err := netip.ParseAddr(addr.Name)
 	isOwned := err == nil && slices.Contains(addressesOf(owner), ip)
-	if isOwned || r.isYoung(addr) {
+	if isOwned || run.isYoung(addr) {
 		return nil
 	}
-	r.reportProblem(ctx, subject, r.metrics.addressProblems, problem{
+	run.reportProblem(ctx, subject, run.metrics.addressProblems, problem{
 		kind:   "leak",
 		reason: "IPAddressWrongReference",
 		action: "IPAddressAllocation",
 		note:   fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
-	return r.deleteUnchanged(ctx, addr)
+	return run.deleteUnchanged(ctx, addr)
 }
 
 // isYoung reports whether an address is younger than addressGrace.
-func (r *repairRun) isYoung(addr *networkingv1.IPAddress) bool {
-	return r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace
+func (run *repairRun) isYoung(addr *networkingv1.IPAddress) bool {
+	return run.Now().Sub(addr.CreationTimestamp.Time) < addressGrace
 }
 
 // portsInUse returns the ports that services have.
@@ -272,27 +272,27 @@ func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 
 // repairPorts rebuilds the range allocation from the services. The stored state is read before the
 // services, so an allocation in between makes the write fail.
-func (r *repairRun) repairPorts(ctx context.Context) error {
-	p := r.Allocator.ports
+func (run *repairRun) repairPorts(ctx context.Context) error {
+	p := run.Allocator.ports
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, next, storedRange, err := p.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
-	services, err := r.currentServices(ctx)
+	services, err := run.currentServices(ctx)
 	if err != nil {
 		return err
 	}
 	for _, s := range services {
 		for _, port := range portsOf(s) {
-			r.addPort(ctx, s, port, old, next, storedRange == "")
+			run.addPort(ctx, s, port, old, next, storedRange == "")
 		}
 	}
 	var leaked int
-	r.repairs.leaked, leaked = copyUnused(old, next, r.repairs.leaked)
+	run.repairs.leaked, leaked = copyUnused(old, next, run.repairs.leaked)
 	if leaked > 0 {
-		r.metrics.portProblems.WithLabelValues("leak").Add(float64(leaked))
+		run.metrics.portProblems.WithLabelValues("leak").Add(float64(leaked))
 	}
 	return p.replaceStored(ctx, old, next, storedRange)
 }
@@ -300,19 +300,19 @@ func (r *repairRun) repairPorts(ctx context.Context) error {
 // addPort adds a service's port to next, the new state, and reports a port that is out of range, that
 // another service has in next, or that old lacks. nothingStored means that there was no range
 // allocation.
-func (r *repairRun) addPort(ctx context.Context, service *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
-	p := r.Allocator.ports
+func (run *repairRun) addPort(ctx context.Context, service *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
+	p := run.Allocator.ports
 	position, ok := p.positionOf(port)
 	switch {
 	case !ok:
-		r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
+		run.reportProblem(ctx, serviceReference(service), run.metrics.portProblems, problem{
 			kind:   "outOfRange",
 			reason: "PortOutOfRange",
 			action: "PortAllocation",
 			note:   fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
 		})
 	case next.isTaken(position):
-		r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
+		run.reportProblem(ctx, serviceReference(service), run.metrics.portProblems, problem{
 			kind:   "duplicate",
 			reason: "PortAlreadyAllocated",
 			action: "PortAllocation",
@@ -320,7 +320,7 @@ func (r *repairRun) addPort(ctx context.Context, service *corev1.Service, port i
 		})
 	default:
 		if !old.isTaken(position) && !nothingStored {
-			r.reportProblem(ctx, serviceReference(service), r.metrics.portProblems, problem{
+			run.reportProblem(ctx, serviceReference(service), run.metrics.portProblems, problem{
 				kind:   "repair",
 				reason: "PortNotAllocated",
 				action: "PortAllocation",
@@ -335,14 +335,14 @@ func (r *repairRun) addPort(ctx context.Context, service *corev1.Service, port i
 type problem struct{ kind, reason, action, note string }
 
 // serviceReference returns a reference to a service for events.
-func serviceReference(s *corev1.Service) corev1.ObjectReference {
+func serviceReference(service *corev1.Service) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion:      "v1",
 		Kind:            "Service",
-		Namespace:       s.Namespace,
-		Name:            s.Name,
-		UID:             s.UID,
-		ResourceVersion: s.ResourceVersion,
+		Namespace:       service.Namespace,
+		Name:            service.Name,
+		UID:             service.UID,
+		ResourceVersion: service.ResourceVersion,
 	}
 }
 
@@ -359,7 +359,7 @@ func addressReference(a *networkingv1.IPAddress) corev1.ObjectReference {
 
 // reportProblem counts a problem in counter. It also logs the problem and creates an event about subject,
 // unless the previous repair reported the same problem.
-func (r *repairRun) reportProblem(
+func (run *repairRun) reportProblem(
 	ctx context.Context,
 	subject corev1.ObjectReference,
 	counter *prometheus.CounterVec,
@@ -367,11 +367,11 @@ func (r *repairRun) reportProblem(
 ) {
 	counter.WithLabelValues(p.kind).Inc()
 	key := fmt.Sprintf("%s %s %s", subject.UID, p.reason, p.note)
-	r.reported[key] = true
-	if r.repairs.reported[key] {
+	run.reported[key] = true
+	if run.repairs.reported[key] {
 		return
 	}
-	r.Logger.Warn("service allocation",
+	run.Logger.Warn("service allocation",
 		"kind", subject.Kind, "namespace", subject.Namespace, "name", subject.Name, "reason", p.reason, "note", p.note)
 	namespace := subject.Namespace
 	if namespace == "" {
@@ -381,7 +381,7 @@ func (r *repairRun) reportProblem(
 	if p.action == "PortAllocation" {
 		controller = "portallocator-repair-controller"
 	}
-	now := r.Now()
+	now := run.Now()
 	event := &eventsv1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -390,7 +390,7 @@ func (r *repairRun) reportProblem(
 		},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: controller,
-		ReportingInstance:   controller + "-" + r.Identity,
+		ReportingInstance:   controller + "-" + run.Identity,
 		Action:              p.action,
 		Reason:              p.reason,
 		Regarding:           subject,
@@ -398,7 +398,7 @@ func (r *repairRun) reportProblem(
 		Type:                corev1.EventTypeWarning,
 	}
 	path := internalclient.Collection(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
-	if err := r.API.Create(ctx, path, event); err != nil {
-		r.Logger.Warn("failed to write an event", "error", err)
+	if err := run.API.Create(ctx, path, event); err != nil {
+		run.Logger.Warn("failed to write an event", "error", err)
 	}
 }

@@ -26,28 +26,30 @@ func ignoreNotFound(err error) error {
 
 // The following functions report which fields are relevant for the type of a service.
 
-func hasAddress(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
+func hasAddress(service *corev1.Service) bool {
+	return service.Spec.Type != corev1.ServiceTypeExternalName
+}
 
-func hasNodePorts(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+func hasNodePorts(service *corev1.Service) bool {
+	return service.Spec.Type == corev1.ServiceTypeNodePort || service.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
 // wantsNodePorts reports whether ports without a node port get one.
-func wantsNodePorts(s *corev1.Service) bool {
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		allocate := s.Spec.AllocateLoadBalancerNodePorts
+func wantsNodePorts(service *corev1.Service) bool {
+	if service.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		allocate := service.Spec.AllocateLoadBalancerNodePorts
 		return allocate == nil || *allocate
 	}
-	return s.Spec.Type == corev1.ServiceTypeNodePort
+	return service.Spec.Type == corev1.ServiceTypeNodePort
 }
 
 // hasHealthCheck reports whether the service has a health check node port.
-func hasHealthCheck(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+func hasHealthCheck(service *corev1.Service) bool {
+	return service.Spec.Type == corev1.ServiceTypeLoadBalancer && service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-func isHeadless(s *corev1.Service) bool {
-	return len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+func isHeadless(service *corev1.Service) bool {
+	return len(service.Spec.ClusterIPs) > 0 && service.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
 // parseAddress parses an address as leniently as the API does: leading zeros are decimal.
@@ -75,13 +77,13 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-func addressesOf(s *corev1.Service) (out []netip.Addr) {
-	if !hasAddress(s) || isHeadless(s) {
+func addressesOf(service *corev1.Service) (out []netip.Addr) {
+	if !hasAddress(service) || isHeadless(service) {
 		return nil
 	}
-	texts := s.Spec.ClusterIPs
-	if len(texts) == 0 && s.Spec.ClusterIP != "" { // written by a server without clusterIPs
-		texts = []string{s.Spec.ClusterIP}
+	texts := service.Spec.ClusterIPs
+	if len(texts) == 0 && service.Spec.ClusterIP != "" { // written by a server without clusterIPs
+		texts = []string{service.Spec.ClusterIP}
 	}
 	for _, text := range texts {
 		if addr, ok := parseAddress(text); ok {
@@ -92,10 +94,10 @@ func addressesOf(s *corev1.Service) (out []netip.Addr) {
 }
 
 // nodePortsOf returns the node ports of a service's ports without duplicates.
-func nodePortsOf(s *corev1.Service) (out []int) {
+func nodePortsOf(service *corev1.Service) (out []int) {
 	seen := map[int]bool{} // not a search, because a client may send 65,535 ports
-	for i := range s.Spec.Ports {
-		if n := int(s.Spec.Ports[i].NodePort); n != 0 && !seen[n] {
+	for i := range service.Spec.Ports {
+		if n := int(service.Spec.Ports[i].NodePort); n != 0 && !seen[n] {
 			seen[n] = true
 			out = append(out, n)
 		}
@@ -103,9 +105,9 @@ func nodePortsOf(s *corev1.Service) (out []int) {
 	return out
 }
 
-func portsOf(s *corev1.Service) []int {
-	out := nodePortsOf(s)
-	if n := int(s.Spec.HealthCheckNodePort); n != 0 && hasHealthCheck(s) && !slices.Contains(out, n) {
+func portsOf(service *corev1.Service) []int {
+	out := nodePortsOf(service)
+	if n := int(service.Spec.HealthCheckNodePort); n != 0 && hasHealthCheck(service) && !slices.Contains(out, n) {
 		out = append(out, n)
 	}
 	return out
@@ -132,14 +134,14 @@ func keepAllocated(service, old *corev1.Service) {
 
 // keepNodePorts gives each port without a node port the node port of the live port with the
 // same name, unless the client chose it for another port.
-func keepNodePorts(s, old *corev1.Service) {
+func keepNodePorts(service, old *corev1.Service) {
 	oldByName := map[string]int32{}
-	chosen := nodePortsOf(s)
+	chosen := nodePortsOf(service)
 	for i := range old.Spec.Ports {
 		oldByName[old.Spec.Ports[i].Name] = old.Spec.Ports[i].NodePort
 	}
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
+	for i := range service.Spec.Ports {
+		p := &service.Spec.Ports[i]
 		if n := oldByName[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(chosen, int(n)) {
 			p.NodePort = n
 		}
@@ -147,8 +149,8 @@ func keepNodePorts(s, old *corev1.Service) {
 }
 
 // syncAddresses updates clusterIPs from clusterIP, for clients that do not know clusterIPs.
-func syncAddresses(s, old *corev1.Service) {
-	spec := &s.Spec
+func syncAddresses(service, old *corev1.Service) {
+	spec := &service.Spec
 	// 1. Without live addresses, clusterIP is the only source.
 	if old == nil || len(old.Spec.ClusterIPs) == 0 {
 		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
@@ -192,10 +194,10 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	}
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	r := &repairRun{Allocator: a, reported: map[string]bool{}}
+	run := &repairRun{Allocator: a, reported: map[string]bool{}}
 	var errs []error
 	for _, addr := range addressesOf(s) {
-		errs = append(errs, r.repairAddress(ctx, s, addr))
+		errs = append(errs, run.repairAddress(ctx, s, addr))
 	}
 	return errors.Join(errs...)
 }
@@ -246,9 +248,9 @@ func (a *Allocator) FollowAddresses(ctx context.Context) error {
 	})
 }
 
-func (a *Allocator) logRepair(e *objects.Entry, err error) {
+func (a *Allocator) logRepair(entry *objects.Entry, err error) {
 	if err != nil {
 		a.Logger.Warn("failed to repair the addresses of a service; the next periodic repair tries again",
-			"object", e.Key(), "error", err)
+			"object", entry.Key(), "error", err)
 	}
 }

@@ -38,9 +38,9 @@ func (v View[T]) exists(name string) bool {
 
 // list returns all objects. It stops at the first one that cannot be decoded and returns the error.
 func (v View[T]) list() (out []T, err error) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(entry *objects.Entry) bool {
 		var obj T
-		if obj, err = v.decode(e); err != nil {
+		if obj, err = v.decode(entry); err != nil {
 			return false
 		}
 		out = append(out, obj)
@@ -51,9 +51,9 @@ func (v View[T]) list() (out []T, err error) {
 
 // listContaining returns the readable objects whose stored value contains text.
 func (v View[T]) listContaining(text string) (out []T) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
-		if bytes.Contains(e.Stored(), []byte(text)) {
-			if obj, err := v.decode(e); err == nil {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(entry *objects.Entry) bool {
+		if bytes.Contains(entry.Stored(), []byte(text)) {
+			if obj, err := v.decode(entry); err == nil {
 				out = append(out, obj)
 			}
 		}
@@ -64,21 +64,21 @@ func (v View[T]) listContaining(text string) (out []T) {
 
 // eachName calls fn with the name of each object.
 func (v View[T]) eachName(fn func(string)) {
-	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *objects.Entry) bool {
-		fn(e.Name())
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(entry *objects.Entry) bool {
+		fn(entry.Name())
 		return true
 	})
 }
 
 // decode returns the object of a cache entry.
-func (v View[T]) decode(e *objects.Entry) (obj T, err error) {
-	decoded, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
+func (v View[T]) decode(entry *objects.Entry) (obj T, err error) {
+	decoded, err := v.Coder.DecodeStored(entry.Stored(), entry.Revision)
 	if err != nil {
-		return obj, fmt.Errorf("%s: %w", e.Key(), err)
+		return obj, fmt.Errorf("%s: %w", entry.Key(), err)
 	}
 	obj, ok := decoded.(T)
 	if !ok {
-		return obj, fmt.Errorf("%s is a %T", e.Key(), decoded)
+		return obj, fmt.Errorf("%s is a %T", entry.Key(), decoded)
 	}
 	return obj, nil
 }

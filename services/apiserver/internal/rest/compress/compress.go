@@ -163,11 +163,11 @@ func (c *Cache) getSegment(key Key, fill func([]byte) ([]byte, error)) (*segment
 
 // finishCompression caches the segment of a compression, if it has one, and wakes the requests that
 // wait for it.
-func (c *Cache) finishCompression(k Key, running *compression) {
+func (c *Cache) finishCompression(key Key, running *compression) {
 	c.mu.Lock()
-	delete(c.compressions, k)
+	delete(c.compressions, key)
 	if running.seg != nil {
-		c.addSegment(k, running.seg)
+		c.addSegment(key, running.seg)
 	}
 	c.mu.Unlock()
 	close(running.done)
@@ -178,9 +178,9 @@ func (c *Cache) finishCompression(k Key, running *compression) {
 var textBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
 
 // addSegment caches a segment. The caller holds mu.
-func (c *Cache) addSegment(k Key, s *segment) {
-	c.segments.Add(k, s)
-	c.addBytes(s.memorySize())
+func (c *Cache) addSegment(key Key, added *segment) {
+	c.segments.Add(key, added)
+	c.addBytes(added.memorySize())
 }
 
 // addBytes counts bytes of cached segments, or of dropped ones if bytes is negative. The caller holds mu.
@@ -205,16 +205,16 @@ func (c *Cache) evict(bytes int64) int64 {
 
 // compressText returns the segment of a text.
 func (c *Cache) compressText(text []byte) (*segment, error) {
-	w := c.writers.Get().(*flate.Writer)
-	defer c.writers.Put(w)
+	writer := c.writers.Get().(*flate.Writer)
+	defer c.writers.Put(writer)
 	var out bytes.Buffer
 	out.Grow(len(text)/6 + 64)
-	w.Reset(&out)
-	if _, err := w.Write(text); err != nil {
+	writer.Reset(&out)
+	if _, err := writer.Write(text); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
 	// Flush ends on a byte boundary. Close would mark the last block final.
-	if err := w.Flush(); err != nil {
+	if err := writer.Flush(); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
 	return &segment{data: bytes.Clone(out.Bytes()), crc: crc32.ChecksumIEEE(text), length: int64(len(text))}, nil

@@ -41,7 +41,7 @@ func gunzip(t interface{ Fatal(...any) }, b []byte) []byte {
 // TestAnyJoinOfSegmentsIsAValidStream checks that any sequence of segments and text is a valid
 // gzip stream with the right checksum.
 func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
-	c, err := compress.New(memory.New(1<<16, nil), prometheus.NewRegistry())
+	cache, err := compress.New(memory.New(1<<16, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 3000), 0, 12).Draw(t, "parts")
 		var out bytes.Buffer
 		var want []byte
-		gzipWriter := c.NewGzipWriter(&out)
+		gzipWriter := cache.NewGzipWriter(&out)
 		for i, p := range parts {
 			want = append(want, p...)
 			var err error
@@ -73,7 +73,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 
 // TestSegmentIsCompressedOnce checks that concurrent responses share one compression of a segment.
 func TestSegmentIsCompressedOnce(t *testing.T) {
-	c := newCache(t)
+	cache := newCache(t)
 	text := bytes.Repeat([]byte("the same object "), 1000)
 	var compressions atomic.Int32
 	fill := func(dst []byte) ([]byte, error) {
@@ -84,10 +84,10 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			var out bytes.Buffer
-			s := c.NewGzipWriter(&out)
-			err := s.WriteSegment(segmentKey(text), fill)
+			stream := cache.NewGzipWriter(&out)
+			err := stream.WriteSegment(segmentKey(text), fill)
 			if err == nil {
-				err = s.Close()
+				err = stream.Close()
 			}
 			if err != nil {
 				t.Error(err)
@@ -107,26 +107,26 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 // TestKeysAreSecret checks that keys cannot be computed from the content of segments, so that
 // clients cannot search for collisions.
 func TestKeysAreSecret(t *testing.T) {
-	a := newCache(t)
-	b := newCache(t)
+	first := newCache(t)
+	second := newCache(t)
 	text := []byte("the same objects")
-	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) {
+	if first.KeyOf(text) != first.KeyOf(bytes.Clone(text)) {
 		t.Error("got two keys of one content, want equal keys")
 	}
-	if a.KeyOf(text) == a.KeyOf(text[1:]) {
+	if first.KeyOf(text) == first.KeyOf(text[1:]) {
 		t.Error("got one key of two contents, want different keys")
 	}
-	if a.KeyOf(text) == b.KeyOf(text) {
+	if first.KeyOf(text) == second.KeyOf(text) {
 		t.Error("got the same key of one content on two servers, want different keys")
 	}
 	// Which names end a segment is random, so the counts are only about right.
 	same, ends := 0, 0
 	for i := range 4096 {
 		name := fmt.Sprint(i)
-		if a.EndsSegment(name, 16) {
+		if first.EndsSegment(name, 16) {
 			ends++
 		}
-		if a.EndsSegment(name, 16) == b.EndsSegment(name, 16) {
+		if first.EndsSegment(name, 16) == second.EndsSegment(name, 16) {
 			same++
 		}
 	}
@@ -138,29 +138,29 @@ func TestKeysAreSecret(t *testing.T) {
 // newCache returns a cache with a budget of 1 MiB.
 func newCache(t *testing.T) *compress.Cache {
 	t.Helper()
-	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
+	cache, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return cache
 }
 
 // TestFailedSegmentIsNotCached checks that a segment is compressed again after an error.
 func TestFailedSegmentIsNotCached(t *testing.T) {
-	c := newCache(t)
+	cache := newCache(t)
 	bad := errors.New("bad")
-	s := c.NewGzipWriter(io.Discard)
-	if err := s.WriteSegment(segmentKey(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
+	stream := cache.NewGzipWriter(io.Discard)
+	if err := stream.WriteSegment(segmentKey(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
 		t.Errorf("fill fails: got error %v, want %v", err, bad)
 	}
-	if err := s.WriteSegment(segmentKey(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
+	if err := stream.WriteSegment(segmentKey(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
 		t.Errorf("second attempt after a failure: got error %v, want none", err)
 	}
 }
 
 // BenchmarkShared measures the compression of a response with shared parts.
 func BenchmarkShared(b *testing.B) {
-	c, err := compress.New(memory.New(64<<20, nil), nil)
+	cache, err := compress.New(memory.New(64<<20, nil), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func BenchmarkShared(b *testing.B) {
 	fill := func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if err := c.NewGzipWriter(io.Discard).WriteSegment(k, fill); err != nil {
+		if err := cache.NewGzipWriter(io.Discard).WriteSegment(k, fill); err != nil {
 			b.Fatal(err)
 		}
 	}

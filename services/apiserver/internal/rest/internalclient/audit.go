@@ -86,7 +86,7 @@ const SelfAgent = "apiserver"
 var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, Patch: http.MethodPatch, Delete: http.MethodDelete}
 
 // requestInfoOf returns the info of the equivalent client request.
-func requestInfoOf(k *apiset.Resource, call *Call) *requestinfo.Info {
+func requestInfoOf(resource *apiset.Resource, call *Call) *requestinfo.Info {
 	info := &requestinfo.Info{
 		Method:      methods[call.Verb],
 		Verb:        string(call.Verb),
@@ -97,7 +97,7 @@ func requestInfoOf(k *apiset.Resource, call *Call) *requestinfo.Info {
 		Resource:    call.Resource,
 		Name:        call.Name,
 		Subresource: call.Sub,
-		Target:      k,
+		Target:      resource,
 	}
 	parts := []string{"", "api"}
 	if call.Group != "" {

@@ -54,7 +54,7 @@ func TestInternalWritesAreAudited(t *testing.T) {
 	fixture := newFixture(t)
 	s := &store{}
 	cache := fixture.newLoadedCache(t, s)
-	m := configs.Named("m")
+	configM := configs.Named("m")
 	notEncodable := make(chan int)
 	configMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": name}}
@@ -105,14 +105,14 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		"update": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, configMap("m"), nil)
+				return own.Update(ctx, configM, configMap("m"), nil)
 			},
 			want: "update " + path + `/m of "m": 200, request ConfigMap, response ConfigMap`,
 		},
 		"update at level Request": {
 			level: audit.Request,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, configMap("m"), nil)
+				return own.Update(ctx, configM, configMap("m"), nil)
 			},
 			want: "update " + path + `/m of "m": 200, request ConfigMap, response`,
 		},
@@ -120,14 +120,14 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			level:    audit.Request,
 			writeErr: &storage.PreconditionError{},
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Update(ctx, m, configMap("m"), nil)
+				return own.Update(ctx, configM, configMap("m"), nil)
 			},
 			want: "update " + path + `/m of "m": 409, request ConfigMap, response`,
 		},
 		"delete": {
 			level: audit.RequestResponse,
 			do: func(ctx context.Context, own *internalclient.Client) error {
-				return own.Delete(ctx, m, nil)
+				return own.Delete(ctx, configM, nil)
 			},
 			want: "delete " + path + `/m of "m": 200, request, response`,
 		},

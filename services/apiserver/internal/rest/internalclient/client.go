@@ -160,15 +160,15 @@ func Put[T registry.Object](ctx context.Context, client *Client, collection Ref,
 func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
 	ref := Collection("", "v1", "secrets", namespace).Named(name)
 	for range maxWriteAttempts {
-		var s corev1.Secret
-		if err := c.Get(ctx, ref, &s); err != nil {
+		var secret corev1.Secret
+		if err := c.Get(ctx, ref, &secret); err != nil {
 			return err
 		}
-		if s.Labels[label] == value {
+		if secret.Labels[label] == value {
 			return nil
 		}
-		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
-		if err := c.Update(ctx, ref, &s, nil); !apierrors.IsConflict(err) {
+		metav1.SetMetaDataLabel(&secret.ObjectMeta, label, value)
+		if err := c.Update(ctx, ref, &secret, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}

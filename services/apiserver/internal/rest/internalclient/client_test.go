@@ -18,14 +18,14 @@ type script struct {
 	verbs   []internalclient.Verb
 }
 
-func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
-	s.verbs = append(s.verbs, c.Verb)
-	results := s.results[c.Verb]
+func (s *script) Do(_ context.Context, call internalclient.Call, _ any) error {
+	s.verbs = append(s.verbs, call.Verb)
+	results := s.results[call.Verb]
 	if len(results) == 0 {
 		return nil
 	}
 	if len(results) > 1 {
-		s.results[c.Verb] = results[1:]
+		s.results[call.Verb] = results[1:]
 	}
 	return results[0]
 }

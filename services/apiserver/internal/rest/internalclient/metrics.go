@@ -9,12 +9,12 @@ type Metrics struct{ calls *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+	result := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "apiserver_selfrequest_total",
 		Help: "[ALPHA] Number of requests of the server to its own API, by verb, resource and subresource.",
 	}, []string{"verb", "resource", "subresource"})}
-	r.MustRegister(m.calls)
-	return m
+	r.MustRegister(result.calls)
+	return result
 }
 
 // metricLabel returns the verb as metrics show it.
@@ -34,8 +34,8 @@ func (v Verb) metricLabel() string {
 	return "DELETE"
 }
 
-func (m *Metrics) countCall(c *Call) {
+func (m *Metrics) countCall(call *Call) {
 	if m != nil {
-		m.calls.WithLabelValues(c.Verb.metricLabel(), c.Resource, c.Sub).Inc()
+		m.calls.WithLabelValues(call.Verb.metricLabel(), call.Resource, call.Sub).Inc()
 	}
 }

@@ -104,33 +104,33 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{catalog: catalog}
-	if f.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
+	created := &fixture{catalog: catalog}
+	if created.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range catalog.Kinds() {
 		if k.GVR() == configs.GroupVersionResource {
-			f.kind = k
+			created.kind = k
 		}
 	}
-	value, err := f.codec.ForKind(f.kind).EncodeStored(&corev1.ConfigMap{
+	value, err := created.codec.ForKind(created.kind).EncodeStored(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.value = storage.KeyValue{Key: apiset.KeyPrefix("/registry", f.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
-	return f
+	created.value = storage.KeyValue{Key: apiset.KeyPrefix("/registry", created.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
+	return created
 }
 
 // newCache returns a cache of ConfigMaps over s. Unless loaded is set, it never becomes ready.
-func (f *fixture) newCache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+func (f *fixture) newCache(t *testing.T, source *store, loaded bool) *watchcache.Cache {
 	t.Helper()
-	s.value = f.value
+	source.value = f.value
 	coder := f.codec.ForKind(f.kind)
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          s,
-		CurrentRevision: s,
+		Source:          source,
+		CurrentRevision: source,
 		ConfirmEvery:    time.Hour,
 		Resources: []watchcache.ResourceConfig{{
 			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", f.kind),
@@ -163,12 +163,12 @@ func (f *fixture) newLoadedCache(t *testing.T, s *store) *watchcache.Cache {
 }
 
 // newServer returns a server with a cache for all kinds but ConfigMaps, whose cache is own.
-func (f *fixture) newServer(s *store, cache, own *watchcache.Cache) *internalclient.Server {
+func (f *fixture) newServer(server *store, cache, own *watchcache.Cache) *internalclient.Server {
 	fields := apply.New(f.catalog, time.Now)
 	writer := writes.New(writes.Config{
 		Codec:     f.codec,
 		Fields:    fields,
-		Store:     s,
+		Store:     server,
 		Admission: admission.NewChain(nil, f.plugins...),
 		Now:       time.Now,
 		Logger:    slog.New(slog.DiscardHandler),
@@ -251,10 +251,10 @@ func isNil(err error) bool { return err == nil }
 // TestWriteErrorsAreRecognizable checks that callers can recognize conflicts and a full store, and
 // that calls are counted by verb.
 func TestWriteErrorsAreRecognizable(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	s := &store{}
-	cache := f.newLoadedCache(t, s)
-	server := f.newServer(s, cache, cache)
+	cache := fixture.newLoadedCache(t, s)
+	server := fixture.newServer(s, cache, cache)
 	registry := prometheus.NewRegistry()
 	server.Metrics = internalclient.NewMetrics(registry)
 	client := &internalclient.Client{Doer: server}
@@ -305,12 +305,12 @@ func TestWriteErrorsAreRecognizable(t *testing.T) {
 // TestAllVerbsReturnResults checks for each verb what is written to the store, and that invalid
 // requests write nothing and return an error.
 func TestAllVerbsReturnResults(t *testing.T) {
-	f := newFixture(t)
-	s := &store{}
-	cache := f.newLoadedCache(t, s)
-	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
+	fixture := newFixture(t)
+	server := &store{}
+	cache := fixture.newLoadedCache(t, server)
+	client := &internalclient.Client{Doer: fixture.newServer(server, cache, cache)}
 	ctx := t.Context()
-	m := configs.Named("m")
+	existing := configs.Named("m")
 	configMap := func(name, value string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"text": value}}
 	}
@@ -330,42 +330,44 @@ func TestAllVerbsReturnResults(t *testing.T) {
 			isWant:    isNil,
 		},
 		"update": {
-			do:        func() error { return client.Update(ctx, m, configMap("m", "updated"), nil) },
+			do:        func() error { return client.Update(ctx, existing, configMap("m", "updated"), nil) },
 			wantCalls: "update m",
 			wantValue: "updated",
 			isWant:    isNil,
 		},
 		"update returns the new object": {
-			do:        func() error { return client.Update(ctx, m, configMap("m", "returned"), &out) },
+			do:        func() error { return client.Update(ctx, existing, configMap("m", "returned"), &out) },
 			wantCalls: "update m",
 			wantValue: "returned",
 			isWant:    isNil,
 		},
 		"patch": {
-			do:        func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"text": "patched"}}) },
+			do: func() error {
+				return client.Patch(ctx, existing, map[string]any{"data": map[string]any{"text": "patched"}})
+			},
 			wantCalls: "update m",
 			wantValue: "patched",
 			isWant:    isNil,
 		},
-		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, wantCalls: "update m", wantValue: "applied", isWant: isNil},
-		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, wantCalls: "delete m", isWant: isNil},
+		"apply":  {do: func() error { return client.Apply(ctx, existing, applied) }, wantCalls: "update m", wantValue: "applied", isWant: isNil},
+		"delete": {do: func() error { return client.Delete(ctx, existing, nil) }, wantCalls: "delete m", isWant: isNil},
 		"delete with the uid of another object": {
 			do: func() error {
-				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+				return client.Delete(ctx, existing, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 			},
 			isWant: apierrors.IsConflict,
 		},
 		"object that cannot be encoded": {do: func() error { return client.Create(ctx, configs, make(chan int)) }, isWant: isError},
-		"patch that is no object":       {do: func() error { return client.Patch(ctx, m, "text") }, isWant: isError},
+		"patch that is no object":       {do: func() error { return client.Patch(ctx, existing, "text") }, isWant: isError},
 		"another kind":                  {do: func() error { return client.Create(ctx, configs, newSecret()) }, isWant: isError},
 	} {
-		s.calls = nil
-		s.last = nil
+		server.calls = nil
+		server.last = nil
 		if err := test.do(); !test.isWant(err) {
 			t.Errorf("%s: got error %v, want another kind of error", name, err)
 		}
-		if strings.Join(s.calls, ", ") != test.wantCalls || !strings.Contains(string(s.last), test.wantValue) {
-			t.Errorf("%s: got writes %q, value %q, want %q, a value with %q", name, s.calls, s.last, test.wantCalls, test.wantValue)
+		if strings.Join(server.calls, ", ") != test.wantCalls || !strings.Contains(string(server.last), test.wantValue) {
+			t.Errorf("%s: got writes %q, value %q, want %q, a value with %q", name, server.calls, server.last, test.wantCalls, test.wantValue)
 		}
 	}
 	if out.Data["text"] != "returned" || out.ResourceVersion != "6" {
@@ -393,12 +395,12 @@ func (s *startupRecorder) Validate(ctx context.Context, _ *admission.Request) er
 
 // TestOnlyStartupWritesSkipWebhooks checks that other internal writes call webhooks and policies.
 func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	var skipped startupRecorder
-	f.plugins = []admission.Plugin{{Name: "recorder", Plugin: &skipped}}
+	fixture.plugins = []admission.Plugin{{Name: "recorder", Plugin: &skipped}}
 	s := &store{}
-	cache := f.newLoadedCache(t, s)
-	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
+	cache := fixture.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: fixture.newServer(s, cache, cache)}
 	for _, ctx := range []context.Context{t.Context(), requesttest.WithStartup(t.Context())} {
 		_ = client.Create(ctx, configs, &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -413,10 +415,10 @@ func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
 // TestInternalListSelects checks that lists select objects by namespace and labels, and that cached
 // reads find existing objects only.
 func TestInternalListSelects(t *testing.T) {
-	f := newFixture(t)
+	fixture := newFixture(t)
 	s := &store{}
-	cache := f.newLoadedCache(t, s)
-	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
+	cache := fixture.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: fixture.newServer(s, cache, cache)}
 	everywhere := internalclient.Collection("", "v1", "configmaps", "")
 	elsewhere := internalclient.Collection("", "v1", "configmaps", "n")
 	for _, test := range []struct {
@@ -452,13 +454,13 @@ func TestInternalListSelects(t *testing.T) {
 // TestCorruptValueFailsReads checks that a get and a list of a corrupt object fail: a list never omits
 // it silently.
 func TestCorruptValueFailsReads(t *testing.T) {
-	f := newFixture(t)
-	good := f.value
+	fixture := newFixture(t)
+	good := fixture.value
 	good.Key += "2"
-	f.value.Value = []byte("{")
+	fixture.value.Value = []byte("{")
 	s := &store{more: []storage.KeyValue{good}}
-	cache := f.newLoadedCache(t, s)
-	client := &internalclient.Client{Doer: f.newServer(s, cache, cache)}
+	cache := fixture.newLoadedCache(t, s)
+	client := &internalclient.Client{Doer: fixture.newServer(s, cache, cache)}
 	var list corev1.ConfigMapList
 	isInternalError := func(err error) bool {
 		return apierrors.IsInternalError(err) && !strings.Contains(err.Error(), "panic")

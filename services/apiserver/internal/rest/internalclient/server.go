@@ -179,16 +179,16 @@ func (s *Server) executeWrite(ctx context.Context, req *writes.Request, call *Ca
 		return writer.Patch(ctx, req)
 	}
 	// 3. Decode an object as if a client had sent it, so that unset fields are absent.
-	d, err := s.Codec.Decode(api.MediaJSON, raw, req.Resource.GVK(), nil, false)
+	decoded, err := s.Codec.Decode(api.MediaJSON, raw, req.Resource.GVK(), nil, false)
 	if err != nil {
 		return writes.Result{}, err
 	}
-	obj, ok := d.Object.(registry.Object)
-	if !ok || d.GVK != req.Resource.GVK() {
-		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, req.Resource.GVK())
+	obj, ok := decoded.Object.(registry.Object)
+	if !ok || decoded.GVK != req.Resource.GVK() {
+		return writes.Result{}, fmt.Errorf("%s is not %s", decoded.GVK, req.Resource.GVK())
 	}
 	req.Object = obj
-	audit.FromContext(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
+	audit.FromContext(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, decoded.GVK, api.MediaJSON, false) })
 	switch call.Verb {
 	case Create:
 		req.Options = &metav1.CreateOptions{}
@@ -226,17 +226,17 @@ func (s *Server) executeRead(ctx context.Context, resource *apiset.Resource, cal
 }
 
 // listObjects decodes all objects of a collection into a list.
-func (s *Server) listObjects(resource *apiset.Resource, c *Call, out any) error {
+func (s *Server) listObjects(resource *apiset.Resource, call *Call, out any) error {
 	prefix := resource.Prefix
-	if resource.Namespaced && c.Namespace != "" {
-		prefix += c.Namespace + "/"
+	if resource.Namespaced && call.Namespace != "" {
+		prefix += call.Namespace + "/"
 	}
 	list := struct {
 		Items []json.RawMessage `json:"items"`
 	}{Items: []json.RawMessage{}}
 	var err error
 	resource.Store.Snapshot().Ascend(prefix, "", func(e *objects.Entry) bool {
-		for label, value := range c.Labels {
+		for label, value := range call.Labels {
 			if e.Labels().Get(label) != value {
 				return true
 			}
@@ -259,17 +259,17 @@ func (s *Server) listObjects(resource *apiset.Resource, c *Call, out any) error 
 }
 
 // encodeItem returns the JSON of a stored object.
-func encodeItem(k *apiset.Resource, item codec.Item) ([]byte, error) {
-	obj, err := k.Coder.DecodeStored(item.Stored, item.Revision)
+func encodeItem(resource *apiset.Resource, item codec.Item) ([]byte, error) {
+	obj, err := resource.Coder.DecodeStored(item.Stored, item.Revision)
 	if err != nil {
 		return nil, err
 	}
-	return k.Coder.EncodeObject(obj)
+	return resource.Coder.EncodeObject(obj)
 }
 
 // decodeInto decodes a stored object into out.
-func decodeInto(k *apiset.Resource, item codec.Item, out any) error {
-	raw, err := encodeItem(k, item)
+func decodeInto(resource *apiset.Resource, item codec.Item, out any) error {
+	raw, err := encodeItem(resource, item)
 	if err != nil {
 		return err
 	}

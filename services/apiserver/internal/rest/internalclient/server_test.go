@@ -30,14 +30,14 @@ func TestPanicBecomesError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
 	client := &internalclient.Client{Doer: &internalclient.Server{
-		Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
-		Codec:  c,
+		Kinds:  apiset.NewLive(apiset.Builder{Codec: apiCodec}.Set(catalog, 1)),
+		Codec:  apiCodec,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Writer: func() *writes.Writer { panic("out of order") },
 	}}
@@ -75,15 +75,15 @@ func TestAuditedPanicAndAuditFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no room")} {
 		sink := auditAll{failure}
 		client := &internalclient.Client{Doer: &internalclient.Server{
-			Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
-			Codec:  c,
+			Kinds:  apiset.NewLive(apiset.Builder{Codec: apiCodec}.Set(catalog, 1)),
+			Codec:  apiCodec,
 			Logger: slog.New(slog.DiscardHandler),
 			Writer: func() *writes.Writer { panic("out of order") },
 			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),

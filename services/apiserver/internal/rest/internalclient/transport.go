@@ -49,30 +49,30 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	}
 	defer in.Body.Close()
 	// 3. Serve it, and return the buffered response.
-	w := &bufferedResponse{header: http.Header{}}
+	response := &bufferedResponse{header: http.Header{}}
 	defer func() {
 		if p := recover(); p != nil {
 			resp = nil
 			err = fmt.Errorf("request to the server itself: panic: %v", p)
 		}
 	}()
-	t.Handler().ServeHTTP(w, in)
+	t.Handler().ServeHTTP(response, in)
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
-	if w.tooLong {
+	if response.tooLong {
 		return nil, errors.New("the response of the server itself is too long")
 	}
-	w.WriteHeader(http.StatusOK)
+	response.WriteHeader(http.StatusOK)
 	return &http.Response{
-		Status:        fmt.Sprintf("%d %s", w.code, http.StatusText(w.code)),
-		StatusCode:    w.code,
+		Status:        fmt.Sprintf("%d %s", response.code, http.StatusText(response.code)),
+		StatusCode:    response.code,
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
-		Header:        w.header,
-		Body:          io.NopCloser(&w.body),
-		ContentLength: int64(w.body.Len()),
+		Header:        response.header,
+		Body:          io.NopCloser(&response.body),
+		ContentLength: int64(response.body.Len()),
 		Request:       r,
 	}, nil
 }

@@ -40,27 +40,27 @@ func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodableError(err)
 	}
-	p := &jsonPatch{raw: raw}
+	decoded := &jsonPatch{raw: raw}
 	if strict {
 		unknown, err := unknownOperationFields(raw)
 		if err != nil {
 			return nil, undecodableError(err)
 		}
-		p.unknown = unknown
+		decoded.unknown = unknown
 	}
 	var err error
-	p.ops, err = jsonpatch.Decode(raw)
+	decoded.ops, err = jsonpatch.Decode(raw)
 	if err != nil && strict {
 		return nil, undecodableError(err)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if len(p.ops) > MaxOperations {
+	if len(decoded.ops) > MaxOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
-			MaxOperations, len(p.ops)))
+			MaxOperations, len(decoded.ops)))
 	}
-	return p, nil
+	return decoded, nil
 }
 
 // unknownOperationFields returns an error for each unknown or duplicate field of the operations.

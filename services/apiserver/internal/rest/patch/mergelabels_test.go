@@ -34,8 +34,8 @@ func decodeObject(t *rapid.T, doc []byte) map[string]any {
 }
 
 // encoded returns the JSON of a value.
-func encoded(t *rapid.T, v any) []byte {
-	b, err := json.Marshal(v)
+func encoded(t *rapid.T, value any) []byte {
+	b, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,53 +49,53 @@ func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
 
 // mergeValue applies one member of the patch to its field v: null clears the field, an object is
 // merged into it, and any other value replaces it.
-func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
+func (m *objectMerger) mergeValue(value reflect.Value, member tape.Ref) bool {
 	switch m.patch.Kind(member) {
 	case tape.Null:
-		v.SetZero()
+		value.SetZero()
 		return true
 	case tape.Object:
-		return m.mergeIntoValue(v, member)
+		return m.mergeIntoValue(value, member)
 	default:
-		return m.replaceValue(v, member)
+		return m.replaceValue(value, member)
 	}
 }
 
 // replaceValue replaces the field v by a member of the patch that is neither null nor an object.
-func (m *objectMerger) replaceValue(v reflect.Value, member tape.Ref) bool {
+func (m *objectMerger) replaceValue(value reflect.Value, member tape.Ref) bool {
 	text := m.patch.Text(member)
 	if bytes.Contains(text, []byte("null")) {
 		return false // a list may contain nulls, which mergeDocument removes
 	}
-	replacement := reflect.New(v.Type())
+	replacement := reflect.New(value.Type())
 	unknown, err := kjson.UnmarshalStrict(text, replacement.Interface())
 	if err != nil || len(unknown) > 0 {
 		return false
 	}
-	v.Set(replacement.Elem())
+	value.Set(replacement.Elem())
 	return true
 }
 
 // mergeIntoValue merges an object of the patch into the field value, which must be a struct, a pointer
 // to a struct, or a map of strings.
 func (m *objectMerger) mergeIntoValue(value reflect.Value, member tape.Ref) bool {
-	t := value.Type()
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-		if t.Kind() != reflect.Struct || decodesItself(t) {
+	target := value.Type()
+	if target.Kind() == reflect.Pointer {
+		target = target.Elem()
+		if target.Kind() != reflect.Struct || decodesItself(target) {
 			return false
 		}
 		if value.IsNil() {
-			value.Set(reflect.New(t))
+			value.Set(reflect.New(target))
 		}
 		value = value.Elem()
 	}
 	switch {
-	case decodesItself(t):
+	case decodesItself(target):
 		return false
-	case t.Kind() == reflect.Struct:
+	case target.Kind() == reflect.Struct:
 		return m.mergeStruct(value, member)
-	case t == stringMap:
+	case target == stringMap:
 		return m.mergeStrings(value, member)
 	}
 	return false

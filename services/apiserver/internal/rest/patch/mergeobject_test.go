@@ -27,22 +27,22 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return catalog, c
+	return catalog, apiCodec
 }
 
 // newTarget returns an object as the target of patches.
-func newTarget(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
-	coder := c.ForKind(k)
+func newTarget(apiCodec *codec.Codec, kind *registry.Kind, obj registry.Object) *Target {
+	coder := apiCodec.ForKind(kind)
 	return &Target{
 		Object:   obj,
-		GVK:      k.GVK(),
+		GVK:      kind.GVK(),
 		Name:     obj.GetName(),
-		Codec:    c,
-		New:      k.New,
+		Codec:    apiCodec,
+		New:      kind.New,
 		Encode:   func() ([]byte, error) { return coder.EncodeObject(obj) },
 		Decode:   coder.DecodePatched,
 		Cost:     func(doc []byte, _ bool) int { return len(doc) },
@@ -51,16 +51,16 @@ func newTarget(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
 }
 
 // randomPart returns a random part of a tree with some nulls and unknown fields.
-func randomPart(r *rand.Rand, v any, depth int) any {
-	m, ok := v.(map[string]any)
+func randomPart(r *rand.Rand, value any, depth int) any {
+	members, ok := value.(map[string]any)
 	if !ok {
 		if r.Intn(10) == 0 {
 			return []any{nil, map[string]any{}, "x", int64(1), []any{}}[r.Intn(5)]
 		}
-		return v
+		return value
 	}
 	out := map[string]any{}
-	for k, x := range m {
+	for k, x := range members {
 		switch {
 		case depth == 0 && (k == "kind" || k == "apiVersion"):
 		case r.Intn(8) == 0:
@@ -86,10 +86,10 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 		}
 		t.Run(kind.GVK().String(), func(t *testing.T) {
 			for seed := range int64(4) {
-				r := rand.New(rand.NewSource(seed))
+				random := rand.New(rand.NewSource(seed))
 				fill := fuzzer.FuzzerFor(
 					metafuzzer.Funcs,
-					r,
+					random,
 					serializer.NewCodecFactory(builtin.Scheme()),
 				).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
@@ -103,7 +103,7 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				patch, err := json.Marshal(randomPart(r, tree, 0))
+				patch, err := json.Marshal(randomPart(random, tree, 0))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,13 +120,13 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 }
 
 // roundTrip returns an object after encoding and decoding.
-func roundTrip(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
+func roundTrip(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
-	doc, err := c.ForKind(k).EncodeObject(obj)
+	doc, err := apiCodec.ForKind(kind).EncodeObject(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := c.Decode(api.MediaJSON, doc, k.GVK(), nil, true)
+	d, err := apiCodec.Decode(api.MediaJSON, doc, kind.GVK(), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,9 +134,9 @@ func roundTrip(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Obje
 }
 
 // agreeOnMerge reports whether the patch was merged directly.
-func agreeOnMerge(t *testing.T, c *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) bool {
+func agreeOnMerge(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) bool {
 	t.Helper()
-	doc, err := c.ForKind(kind).EncodeObject(old)
+	doc, err := apiCodec.ForKind(kind).EncodeObject(old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,45 +144,45 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, kind *registry.Kind, old registr
 	if err != nil || len(unknownOf(p)) > 0 {
 		t.Fatalf("%s: got error %v, unknown fields %v, want none", patch, err, unknownOf(p))
 	}
-	m := p.strategy.(*mergePatch)
-	got, ok := mergeObject(old, m.doc)
+	merger := p.strategy.(*mergePatch)
+	got, ok := mergeObject(old, merger.doc)
 	if !ok {
 		return false
 	}
-	if again, err := c.ForKind(kind).EncodeObject(old); err != nil || string(again) != string(doc) {
+	if again, err := apiCodec.ForKind(kind).EncodeObject(old); err != nil || string(again) != string(doc) {
 		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
-	patched, err := m.applyTo(doc)
+	patched, err := merger.applyTo(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", patch, err)
 	}
-	d, err := c.Decode(api.MediaJSON, patched, kind.GVK(), nil, true)
-	if err != nil || len(d.Unknown) > 0 {
-		t.Fatalf("%s was merged directly, but: %v %v", patch, err, d.Unknown)
+	document, err := apiCodec.Decode(api.MediaJSON, patched, kind.GVK(), nil, true)
+	if err != nil || len(document.Unknown) > 0 {
+		t.Fatalf("%s was merged directly, but: %v %v", patch, err, document.Unknown)
 	}
-	a, err := c.ForKind(kind).EncodeObject(got)
+	actual, err := apiCodec.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.ForKind(kind).EncodeObject(d.Object.(registry.Object))
+	b, err := apiCodec.ForKind(kind).EncodeObject(document.Object.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(a) != string(b) {
-		t.Fatalf("%s into\n%s: got\n%s, want\n%s", patch, doc, a, b)
+	if string(actual) != string(b) {
+		t.Fatalf("%s into\n%s: got\n%s, want\n%s", patch, doc, actual, b)
 	}
 	return true
 }
 
 // agreeOnStrategic checks that a strategic patch of only the fields that it names gives the same
 // result as a patch of the whole object.
-func agreeOnStrategic(t *testing.T, c *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) {
+func agreeOnStrategic(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) {
 	t.Helper()
 	p, err := Decode(types.StrategicMergePatchType, patch, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := newTarget(c, kind, old)
+	to := newTarget(apiCodec, kind, old)
 	to.FieldValidation = "Ignore"
 	got, gotErr := p.Apply(t.Context(), to)
 	s := p.strategy.(*strategicPatch)
@@ -197,11 +197,11 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, kind *registry.Kind, old reg
 	if gotErr != nil {
 		return
 	}
-	x, err := c.ForKind(kind).EncodeObject(got)
+	x, err := apiCodec.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := c.ForKind(kind).EncodeObject(want.(registry.Object))
+	y, err := apiCodec.ForKind(kind).EncodeObject(want.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,16 +95,16 @@ func TestDecodeRejectsInvalidPatches(t *testing.T) {
 }
 
 // unknownOf returns the recorded errors about unknown and duplicate fields.
-func unknownOf(p *Patch) []error {
-	switch s := p.strategy.(type) {
+func unknownOf(patch *Patch) []error {
+	switch text := patch.strategy.(type) {
 	case *jsonPatch:
-		return s.unknown
+		return text.unknown
 	case *mergePatch:
-		return s.unknown
+		return text.unknown
 	case *strategicPatch:
-		return s.unknown
+		return text.unknown
 	case *applyPatch:
-		return s.unknown
+		return text.unknown
 	}
 	return nil
 }
@@ -144,8 +144,8 @@ func TestCopiesAreBounded(t *testing.T) {
 
 // fuzzPatch applies arbitrary input as a patch to a pod. It must result in a pod or fail with a
 // 4xx error.
-func fuzzPatch(f *testing.F, typ types.PatchType) {
-	catalog, c := builtinCodec(f)
+func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
+	catalog, c := builtinCodec(fuzzer)
 	kind := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers: []corev1.Container{
@@ -157,7 +157,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	pod.Name = "p"
 	pod.Labels = map[string]string{"a": "b"}
 	pod.Finalizers = []string{"f/a"}
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	fuzzer.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(typ, raw, true)
 		if err == nil {
 			err = patchPod(c, kind, p, pod)
@@ -170,64 +170,64 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 
 // patchPod applies a patch. If it is a merge patch that mergeObject supports, patchPod also returns an
 // error if the result differs from the result of mergeDocument.
-func patchPod(c *codec.Codec, kind *registry.Kind, p *Patch, pod *corev1.Pod) error {
-	obj, err := p.Apply(context.Background(), newTarget(c, kind, pod))
-	m, ok := p.strategy.(*mergePatch)
-	if !ok || !m.doc.Clean() {
+func patchPod(apiCodec *codec.Codec, kind *registry.Kind, p *Patch, pod *corev1.Pod) error {
+	obj, err := p.Apply(context.Background(), newTarget(apiCodec, kind, pod))
+	merged, ok := p.strategy.(*mergePatch)
+	if !ok || !merged.doc.Clean() {
 		return err
 	}
-	direct, ok := mergeObject(pod, m.doc)
+	direct, ok := mergeObject(pod, merged.doc)
 	if !ok {
 		return err
 	}
-	byDocument, docErr := newTarget(c, kind, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.applyTo)
+	byDocument, docErr := newTarget(apiCodec, kind, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, merged.applyTo)
 	if docErr != nil {
 		return fmt.Errorf("merged directly, but not by the document: %w", docErr)
 	}
 	for _, got := range []registry.Object{obj, byDocument} {
-		a, err := c.ForKind(kind).EncodeObject(direct)
+		applied, err := apiCodec.ForKind(kind).EncodeObject(direct)
 		if err != nil {
 			return err
 		}
-		b, err := c.ForKind(kind).EncodeObject(got)
+		b, err := apiCodec.ForKind(kind).EncodeObject(got)
 		if err != nil {
 			return err
 		}
-		if string(a) != string(b) {
-			return fmt.Errorf("merged directly: %s, by the document: %s", a, b)
+		if string(applied) != string(b) {
+			return fmt.Errorf("merged directly: %s, by the document: %s", applied, b)
 		}
 	}
 	return nil
 }
 
 // FuzzJSONPatch checks JSON patches; see fuzzPatch.
-func FuzzJSONPatch(f *testing.F) {
-	f.Add([]byte(`[{"op":"test","path":"/metadata/name","value":"p"},{"op":"add","path":"/spec/containers/-","value":{"name":"c"}}]`))
-	f.Add([]byte(`[{"op":"move","from":"/spec/containers/0","path":"/spec/containers/1"},{"op":"copy","from":"/spec","path":"/metadata/labels/x"},{"op":"remove","path":"/spec/volumes"}]`))
-	f.Add([]byte(`[{"op":"replace","path":"","value":{}}]`))
-	fuzzPatch(f, types.JSONPatchType)
+func FuzzJSONPatch(fuzzer *testing.F) {
+	fuzzer.Add([]byte(`[{"op":"test","path":"/metadata/name","value":"p"},{"op":"add","path":"/spec/containers/-","value":{"name":"c"}}]`))
+	fuzzer.Add([]byte(`[{"op":"move","from":"/spec/containers/0","path":"/spec/containers/1"},{"op":"copy","from":"/spec","path":"/metadata/labels/x"},{"op":"remove","path":"/spec/volumes"}]`))
+	fuzzer.Add([]byte(`[{"op":"replace","path":"","value":{}}]`))
+	fuzzPatch(fuzzer, types.JSONPatchType)
 }
 
 // FuzzMergePatch checks merge patches; see fuzzPatch.
-func FuzzMergePatch(f *testing.F) {
-	f.Add([]byte(`{"metadata":{"labels":{"a":null,"c":"d"}},"spec":{"nodeName":"n","containers":[{"name":"x"}],"securityContext":{"runAsUser":1}}}`))
-	f.Add([]byte(`{"spec":null,"status":{"conditions":[null]}}`))
-	fuzzPatch(f, types.MergePatchType)
+func FuzzMergePatch(fuzzer *testing.F) {
+	fuzzer.Add([]byte(`{"metadata":{"labels":{"a":null,"c":"d"}},"spec":{"nodeName":"n","containers":[{"name":"x"}],"securityContext":{"runAsUser":1}}}`))
+	fuzzer.Add([]byte(`{"spec":null,"status":{"conditions":[null]}}`))
+	fuzzPatch(fuzzer, types.MergePatchType)
 }
 
 // FuzzStrategicPatch checks strategic merge patches; see fuzzPatch.
-func FuzzStrategicPatch(f *testing.F) {
-	f.Add([]byte(`{"spec":{"containers":[{"name":"a","$patch":"delete"},{"name":"b","args":["y"]}],"$setElementOrder/containers":[{"name":"b"}]}}`))
-	f.Add([]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/a"],"labels":{"$patch":"replace"}},"spec":{"volumes":[{"name":"v","$retainKeys":["name"]}],"$retainKeys":["containers"]}}`))
-	f.Add([]byte(`{"$patch":"delete"}`))
-	fuzzPatch(f, types.StrategicMergePatchType)
+func FuzzStrategicPatch(fuzzer *testing.F) {
+	fuzzer.Add([]byte(`{"spec":{"containers":[{"name":"a","$patch":"delete"},{"name":"b","args":["y"]}],"$setElementOrder/containers":[{"name":"b"}]}}`))
+	fuzzer.Add([]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/a"],"labels":{"$patch":"replace"}},"spec":{"volumes":[{"name":"v","$retainKeys":["name"]}],"$retainKeys":["containers"]}}`))
+	fuzzer.Add([]byte(`{"$patch":"delete"}`))
+	fuzzPatch(fuzzer, types.StrategicMergePatchType)
 }
 
 // FuzzApplyPatch checks that any body is decoded to an object or rejected with 400.
-func FuzzApplyPatch(f *testing.F) {
-	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
+func FuzzApplyPatch(fuzzer *testing.F) {
+	fuzzer.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
+	fuzzer.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
+	fuzzer.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(types.ApplyYAMLPatchType, raw, true)
 		if err == nil && p.strategy.(*applyPatch).tree == nil {
 			t.Fatalf("%q: got a patch without an object, want one", raw)

@@ -29,46 +29,46 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, invalid(err)
 	}
-	p := &applyPatch{raw: raw}
-	duplicates, err := kjson.UnmarshalStrict(raw, &p.tree)
+	decoded := &applyPatch{raw: raw}
+	duplicates, err := kjson.UnmarshalStrict(raw, &decoded.tree)
 	if err != nil || len(duplicates) > 0 {
-		p.tree = nil
+		decoded.tree = nil
 		if err := doccheck.CheckYAML(raw); err != nil {
 			return nil, invalid(err)
 		}
 		doc, err := yaml.YAMLToJSONStrict(raw)
 		if err != nil {
 			if strict {
-				p.unknown = []error{fmt.Errorf("error converting YAML to JSON: %w", err)}
+				decoded.unknown = []error{fmt.Errorf("error converting YAML to JSON: %w", err)}
 			}
 			if doc, err = yaml.YAMLToJSON(raw); err != nil {
 				return nil, invalid(fmt.Errorf("error converting YAML to JSON: %w", err))
 			}
 		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree); err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &decoded.tree); err != nil {
 			return nil, invalid(fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err))
 		}
 	}
-	if p.tree == nil { // empty or null: an object without a kind
-		p.tree = map[string]any{}
+	if decoded.tree == nil { // empty or null: an object without a kind
+		decoded.tree = map[string]any{}
 	}
-	return p, nil
+	return decoded, nil
 }
 
 // decodeApplyCBOR decodes CBOR, which cannot have duplicate keys.
 func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
-	p := &applyPatch{raw: raw, cbor: true}
+	decoded := &applyPatch{raw: raw, cbor: true}
 	doc, err := formats.CBORToJSON(raw)
 	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &decoded.tree)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
 	}
-	if p.tree == nil {
-		p.tree = map[string]any{}
+	if decoded.tree == nil {
+		decoded.tree = map[string]any{}
 	}
-	return p, nil
+	return decoded, nil
 }
 
 // apply reports only duplicate fields. Unknown fields of the type are rejected by the merge.

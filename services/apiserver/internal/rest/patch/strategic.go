@@ -29,20 +29,20 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 	if err := doccheck.CheckJSON(raw); err != nil {
 		return nil, undecodableError(err)
 	}
-	p := &strategicPatch{}
+	decoded := &strategicPatch{}
 	var err error
 	if strict {
-		p.unknown, err = kjson.UnmarshalStrict(raw, &p.tree)
+		decoded.unknown, err = kjson.UnmarshalStrict(raw, &decoded.tree)
 	} else {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &p.tree)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &decoded.tree)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if p.tree == nil { // null changes nothing
-		p.tree = map[string]any{}
+	if decoded.tree == nil { // null changes nothing
+		decoded.tree = map[string]any{}
 	}
-	return p, nil
+	return decoded, nil
 }
 
 // apply merges the fields of the object that the patch names. If it names only fields of the Go

@@ -198,9 +198,9 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 
 // patchOf draws a patch for a type. Most of its fields and values fit the type. It also draws
 // directives.
-func patchOf(t *rapid.T, of reflect.Type, depth int) any {
-	for of.Kind() == reflect.Pointer {
-		of = of.Elem()
+func patchOf(t *rapid.T, base reflect.Type, depth int) any {
+	for base.Kind() == reflect.Pointer {
+		base = base.Elem()
 	}
 	if depth == 0 || rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
 		return rapid.SampledFrom([]any{
@@ -208,16 +208,16 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 			map[string]any{"name": "a"},
 		}).Draw(t, "any")
 	}
-	switch of.Kind() {
+	switch base.Kind() {
 	case reflect.Struct:
 		out := map[string]any{}
 		var names []string
 		var kinds []reflect.Type
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for i := range base.NumField() {
+			name, _, _ := strings.Cut(base.Field(i).Tag.Get("json"), ",")
 			if name != "" {
 				names = append(names, name)
-				kinds = append(kinds, of.Field(i).Type)
+				kinds = append(kinds, base.Field(i).Type)
 			}
 		}
 		if len(names) == 0 {
@@ -254,11 +254,11 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 	case reflect.Slice:
 		out := []any{}
 		for range rapid.IntRange(0, 3).Draw(t, "elements") {
-			out = append(out, patchOf(t, of.Elem(), depth-1))
+			out = append(out, patchOf(t, base.Elem(), depth-1))
 		}
 		return out
 	case reflect.Map:
-		return map[string]any{rapid.SampledFrom([]string{"a", "b", patchDirective}).Draw(t, "key"): patchOf(t, of.Elem(), depth-1)}
+		return map[string]any{rapid.SampledFrom([]string{"a", "b", patchDirective}).Draw(t, "key"): patchOf(t, base.Elem(), depth-1)}
 	case reflect.String:
 		return rapid.SampledFrom([]any{"a", "b", "v", "1"}).Draw(t, "text")
 	}

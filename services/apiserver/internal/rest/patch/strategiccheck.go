@@ -37,16 +37,16 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 	if err != nil {
 		return 0, err
 	}
-	c := patchChecker{longestList: lengthOfLongestList(tree)}
-	errs := c.checkMerged(nil, patch, tree, meta)
+	checker := patchChecker{longestList: lengthOfLongestList(tree)}
+	errs := checker.checkMerged(nil, patch, tree, meta)
 	switch {
-	case c.maxPairs > MaxCompared:
+	case checker.maxPairs > MaxCompared:
 		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"merging the lists of the patch takes more than %d comparisons of elements", MaxCompared))
 	case len(errs) > 0:
 		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}
-	return c.pairs, nil
+	return checker.pairs, nil
 }
 
 // patchChecker checks one patch.
@@ -67,8 +67,8 @@ func (c *patchChecker) countMerge(elements, existing int) {
 }
 
 // lengthOfLongestList returns the length of the longest list in a JSON value.
-func lengthOfLongestList(v any) (n int) {
-	switch v := v.(type) {
+func lengthOfLongestList(value any) (n int) {
+	switch v := value.(type) {
 	case map[string]any:
 		for _, x := range v {
 			n = max(n, lengthOfLongestList(x))
@@ -84,31 +84,31 @@ func lengthOfLongestList(v any) (n int) {
 
 // checkMerged checks an object of a patch that is merged field by field with the existing one.
 func (c *patchChecker) checkMerged(
-	at *field.Path,
+	path *field.Path,
 	patch, existing map[string]any,
 	meta strategicpatch.LookupPatchMeta,
 ) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
-		at := childPath(at, key)
+		path := childPath(path, key)
 		list, isList := value.([]any)
 		name, isOrder := strings.CutPrefix(key, orderDirective)
 		switch {
 		case key == patchDirective:
 			if _, ok := value.(string); !ok {
-				errs = append(errs, field.TypeInvalid(at, value, "must be a string"))
+				errs = append(errs, field.TypeInvalid(path, value, "must be a string"))
 			}
 		case isList && isOrder:
-			errs = append(errs, c.checkOrder(at, list, name, existing, meta)...)
+			errs = append(errs, c.checkOrder(path, list, name, existing, meta)...)
 		case strings.HasPrefix(key, deletionDirective) && !isList:
-			errs = append(errs, field.TypeInvalid(at, value, "must be a list"))
+			errs = append(errs, field.TypeInvalid(path, value, "must be a list"))
 		case isList && (key == retainKeysDirective || strings.HasPrefix(key, deletionDirective)):
 			name := strings.TrimPrefix(key, deletionDirective)
 			c.countMerge(len(list), len(listOf(existing, name)))
-			errs = append(errs, checkScalars(at, list)...)
+			errs = append(errs, checkScalars(path, list)...)
 		case isList:
 			_, ordered := patch[orderDirective+key]
-			errs = append(errs, c.checkList(at, list, key, listOf(existing, key), meta, ordered)...)
+			errs = append(errs, c.checkList(path, list, key, listOf(existing, key), meta, ordered)...)
 		default:
 			object, ok := value.(map[string]any)
 			if !ok {
@@ -117,7 +117,7 @@ func (c *patchChecker) checkMerged(
 			// A value without a field is not merged.
 			if inner, _, err := meta.LookupPatchMetadataForStruct(key); err == nil {
 				before, _ := existing[key].(map[string]any)
-				errs = append(errs, c.checkMerged(at, object, before, inner)...)
+				errs = append(errs, c.checkMerged(path, object, before, inner)...)
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func byMergeKey(list []any, mergeKey string) map[any]map[string]any {
 // checkList checks a list of a patch. If lists of its field are merged or ordered, its elements are
 // compared with each other and with the existing elements.
 func (c *patchChecker) checkList(
-	at *field.Path,
+	path *field.Path,
 	list []any,
 	key string,
 	existing []any,
@@ -158,22 +158,22 @@ func (c *patchChecker) checkList(
 	c.countMerge(len(list), len(existing))
 	mergeKey := metadata.GetPatchMergeKey()
 	if mergeKey == "" {
-		return checkScalars(at, list)
+		return checkScalars(path, list)
 	}
 	before := byMergeKey(existing, mergeKey)
 	for i, element := range list {
-		at := at.Index(i)
+		path := path.Index(i)
 		object, ok := element.(map[string]any)
 		if !ok {
-			errs = append(errs, field.TypeInvalid(at, element, "must be an object"))
+			errs = append(errs, field.TypeInvalid(path, element, "must be an object"))
 			continue
 		}
 		v, ok := object[mergeKey]
 		if ok && !isScalar(v) {
-			errs = append(errs, field.TypeInvalid(at.Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
+			errs = append(errs, field.TypeInvalid(path.Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
 			continue
 		}
-		errs = append(errs, c.checkMerged(at, object, before[v], inner)...)
+		errs = append(errs, c.checkMerged(path, object, before[v], inner)...)
 	}
 	return errs
 }
@@ -219,8 +219,8 @@ func checkScalars(at *field.Path, list []any) (errs field.ErrorList) {
 }
 
 // isScalar reports whether v is comparable: neither a list nor an object.
-func isScalar(v any) bool {
-	switch v.(type) {
+func isScalar(value any) bool {
+	switch value.(type) {
 	case []any, map[string]any:
 		return false
 	}

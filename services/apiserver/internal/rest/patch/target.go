@@ -102,7 +102,7 @@ func (t *Target) changeJSON(
 	}
 
 	// 3. Decode the result.
-	d, err := t.Decode(patched, t.findsUnknown())
+	decoded, err := t.Decode(patched, t.findsUnknown())
 	var invalidValue *doccheck.ValueError
 	if errors.As(err, &invalidValue) {
 		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, invalidValue.Path, invalidValue.Reason)
@@ -110,7 +110,7 @@ func (t *Target) changeJSON(
 	if err != nil {
 		return nil, invalid(err)
 	}
-	return d.Object.(registry.Object), t.reportUnknown(ctx, unknown, d.Unknown, invalid)
+	return decoded.Object.(registry.Object), t.reportUnknown(ctx, unknown, decoded.Unknown, invalid)
 }
 
 // hasInternalType reports whether Kubernetes decodes the object through an internal type.

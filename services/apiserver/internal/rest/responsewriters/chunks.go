@@ -37,46 +37,46 @@ var chunkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize+16
 // newChunkWriter returns a writer. The caller calls releaseLimiter at the end in every case.
 func newChunkWriter(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *chunkWriter {
 	b := chunkBuffers.Get().(*[]byte)
-	p := &chunkWriter{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
+	out := &chunkWriter{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
 	if s, ok := limiter.(*slowLimit); ok {
-		s.started = &p.started
+		s.started = &out.started
 	}
-	return p
+	return out
 }
 
 // flushChunk sends the buffer if it has at least chunkSize bytes or all is set. It returns false if
 // the response is abandoned.
-func (p *chunkWriter) flushChunk(all bool) bool {
-	if len(p.buf) < chunkSize && !all {
+func (out *chunkWriter) flushChunk(all bool) bool {
+	if len(out.buf) < chunkSize && !all {
 		return true
 	}
 	// 1. Write the buffer without holding the limiter, and measure how long the client blocks.
-	p.sendHeaders()
-	p.audited.Write(p.buf)
-	if !p.abandoned && p.r.Method != http.MethodHead {
-		p.releaseLimiter()
+	out.sendHeaders()
+	out.audited.Write(out.buf)
+	if !out.abandoned && out.r.Method != http.MethodHead {
+		out.releaseLimiter()
 		start := time.Now()
-		_, err := p.w.Write(p.buf)
-		p.waited += time.Since(start)
-		isLate := !all && p.extendedContext().Err() != nil // the last chunk is complete anyway
+		_, err := out.w.Write(out.buf)
+		out.waited += time.Since(start)
+		isLate := !all && out.extendedContext().Err() != nil // the last chunk is complete anyway
 		if err != nil || isLate {
-			p.markAbandoned()
+			out.markAbandoned()
 		}
 	}
 	// 2. Encode the next chunk with the limiter.
-	p.buf = p.buf[:0]
+	out.buf = out.buf[:0]
 	if !all {
-		p.acquireLimiter()
+		out.acquireLimiter()
 	}
-	return !p.abandoned
+	return !out.abandoned
 }
 
 // extendedContext returns the context of the request. The time that the response has waited for its
 // client is added to the deadline: a client may read slowly.
-func (p *chunkWriter) extendedContext() context.Context {
-	ctx := p.r.Context()
+func (out *chunkWriter) extendedContext() context.Context {
+	ctx := out.r.Context()
 	deadline, _ := ctx.Deadline()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < p.waited {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < out.waited {
 		return context.WithoutCancel(ctx)
 	}
 	return ctx
@@ -84,91 +84,91 @@ func (p *chunkWriter) extendedContext() context.Context {
 
 // acquireLimiter waits for the limiter to encode the next chunk. The first chunk needs it only if
 // slow is set.
-func (p *chunkWriter) acquireLimiter() {
-	if p.limiter == nil || p.acquired || p.abandoned {
+func (out *chunkWriter) acquireLimiter() {
+	if out.limiter == nil || out.acquired || out.abandoned {
 		return
 	}
-	err := p.limiter.Acquire(p.extendedContext())
-	p.acquired = err == nil
-	if !p.acquired {
-		p.markAbandoned()
-		p.limitErr = err
+	err := out.limiter.Acquire(out.extendedContext())
+	out.acquired = err == nil
+	if !out.acquired {
+		out.markAbandoned()
+		out.limitErr = err
 	}
 }
 
 // markAbandoned marks the response as abandoned.
-func (p *chunkWriter) markAbandoned() {
-	p.abandoned = true
-	p.deadlinePassed = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
+func (out *chunkWriter) markAbandoned() {
+	out.abandoned = true
+	out.deadlinePassed = errors.Is(out.r.Context().Err(), context.DeadlineExceeded)
 }
 
 // releaseLimiter releases the limiter.
-func (p *chunkWriter) releaseLimiter() {
-	if p.acquired {
-		p.acquired = false
-		p.limiter.Release()
+func (out *chunkWriter) releaseLimiter() {
+	if out.acquired {
+		out.acquired = false
+		out.limiter.Release()
 	}
 }
 
 // yieldLimiter releases the limiter and acquires it again. Callers use it after reading many
 // objects, even if none of them is written. It returns false if the response is abandoned.
-func (p *chunkWriter) yieldLimiter() bool {
-	p.releaseLimiter()
-	p.acquireLimiter()
-	return !p.abandoned
+func (out *chunkWriter) yieldLimiter() bool {
+	out.releaseLimiter()
+	out.acquireLimiter()
+	return !out.abandoned
 }
 
 // writeShared writes b, which other responses may use at the same time. It copies b into the
 // buffer if b has fewer than largeItem bytes. Otherwise it sends the buffer and then b itself.
-func (p *chunkWriter) writeShared(b []byte) error {
+func (out *chunkWriter) writeShared(b []byte) error {
 	if len(b) < largeItem {
-		p.buf = append(p.buf, b...)
-		return p.flushItem(nil)
+		out.buf = append(out.buf, b...)
+		return out.flushItem(nil)
 	}
-	if !p.flushChunk(true) {
+	if !out.flushChunk(true) {
 		return errAbandoned
 	}
-	buf := p.buf
-	p.buf = b
-	defer func() { p.buf = buf }()
-	if p.flushChunk(true) {
-		p.acquireLimiter()
+	buf := out.buf
+	out.buf = b
+	defer func() { out.buf = buf }()
+	if out.flushChunk(true) {
+		out.acquireLimiter()
 	}
-	if p.abandoned {
+	if out.abandoned {
 		return errAbandoned
 	}
 	return nil
 }
 
 // Write implements io.Writer for the compressor.
-func (p *chunkWriter) Write(b []byte) (int, error) {
-	p.buf = append(p.buf, b...)
-	p.flushChunk(false)
+func (out *chunkWriter) Write(b []byte) (int, error) {
+	out.buf = append(out.buf, b...)
+	out.flushChunk(false)
 	return len(b), nil
 }
 
 // sendHeaders sends the headers before the first chunk.
-func (p *chunkWriter) sendHeaders() {
-	if p.started {
+func (out *chunkWriter) sendHeaders() {
+	if out.started {
 		return
 	}
-	p.started = true
-	h := p.w.Header()
-	h.Set("Content-Type", p.media)
-	h.Set("Cache-Control", "no-cache, private")
-	SendWarnings(p.w, p.r)
-	p.w.WriteHeader(http.StatusOK)
+	out.started = true
+	header := out.w.Header()
+	header.Set("Content-Type", out.media)
+	header.Set("Cache-Control", "no-cache, private")
+	SendWarnings(out.w, out.r)
+	out.w.WriteHeader(http.StatusOK)
 }
 
 // finish sends the rest of the response and releases the buffer. If the response is abandoned, it
 // calls fail.
-func (p *chunkWriter) finish() error {
-	if p.abandoned {
-		return p.fail(errAbandoned)
+func (out *chunkWriter) finish() error {
+	if out.abandoned {
+		return out.fail(errAbandoned)
 	}
-	p.flushChunk(true)
-	p.audited.Close()
-	p.releaseBuffer()
+	out.flushChunk(true)
+	out.audited.Close()
+	out.releaseBuffer()
 	return nil
 }
 
@@ -177,8 +177,8 @@ var errAbandoned = errors.New("response abandoned")
 
 // flushItem flushes the buffer after an item was appended. err is the error of appending it. It
 // returns errAbandoned if the response is abandoned.
-func (p *chunkWriter) flushItem(err error) error {
-	if err == nil && !p.flushChunk(false) {
+func (out *chunkWriter) flushItem(err error) error {
+	if err == nil && !out.flushChunk(false) {
 		return errAbandoned
 	}
 	return err
@@ -188,34 +188,34 @@ func (p *chunkWriter) flushItem(err error) error {
 // returns the error for the client. Otherwise it panics with http.ErrAbortHandler, which closes the
 // connection, so that the client does not take a partial response for a complete one. It returns
 // nil if the client has disconnected.
-func (p *chunkWriter) fail(err error) error {
-	p.releaseBuffer()
+func (out *chunkWriter) fail(err error) error {
+	out.releaseBuffer()
 	switch {
 	case !errors.Is(err, errAbandoned): // return err itself
-	case p.deadlinePassed:
-		err = asTimeout(p.r.Context().Err())
-	case p.limitErr != nil && p.r.Context().Err() == nil:
-		err = p.limitErr
+	case out.deadlinePassed:
+		err = asTimeout(out.r.Context().Err())
+	case out.limitErr != nil && out.r.Context().Err() == nil:
+		err = out.limitErr
 	default:
 		return nil
 	}
-	if p.started {
+	if out.started {
 		panic(http.ErrAbortHandler)
 	}
-	p.w.Header().Del("Content-Encoding")
+	out.w.Header().Del("Content-Encoding")
 	return err
 }
 
 // releaseBuffer returns the buffer to the pool and drops the copy for the audit log unless it was
 // closed.
-func (p *chunkWriter) releaseBuffer() {
-	p.audited.Drop()
-	if cap(p.buf) <= maxPooledBytes {
-		*p.pooled = p.buf[:0]
-		chunkBuffers.Put(p.pooled)
+func (out *chunkWriter) releaseBuffer() {
+	out.audited.Drop()
+	if cap(out.buf) <= maxPooledBytes {
+		*out.pooled = out.buf[:0]
+		chunkBuffers.Put(out.pooled)
 	}
-	p.buf = nil
-	p.pooled = nil
+	out.buf = nil
+	out.pooled = nil
 }
 
 // chunkSize is the approximate size in bytes of the chunks of a response.

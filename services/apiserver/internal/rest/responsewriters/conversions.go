@@ -31,9 +31,8 @@ type Conversions struct {
 	running map[conversionKey]*pendingConversion
 }
 
-// conversionKey identifies the conversion of an entry to a version for a principal. Principals
-// share no conversion, because one in progress waits for the share of the principal that started
-// it.
+// conversionKey identifies the conversion of an entry to a version for a principal. Principals share
+// no conversion, because a conversion waits for the share of the principal that started it.
 type conversionKey struct {
 	entry     *objects.Entry
 	form      encodings.ID
@@ -73,18 +72,18 @@ func NewConversions(b ConversionBounds) *Conversions {
 }
 
 const (
-	// storedShare is the divisor of the limit that bounds the claim of one conversion. Half of the
-	// limit is what a principal may hold.
+	// storedShare is the divisor of the limit that bounds the claim of one conversion. A principal may
+	// hold half of the limit.
 	storedShare = 2
-	// convertedShare is the divisor of the limit that bounds the claim of one response, which may be
-	// held for long by a slow client. Larger responses count as that much, so that a few of them
-	// leave room for other principals.
+	// convertedShare is the divisor of the limit that bounds the claim of one response. A slow client
+	// may hold the claim for long. A larger response claims no more than this share, so that a few of
+	// them leave room for other principals.
 	convertedShare = 8
 )
 
 // newClaim returns a claim of a request for size bytes of q, but at most for its size divided by share.
-func newClaim(ctx context.Context, q *limit.Queue[string], size, share int) limit.Claim[string] {
-	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, q.Size()/share)}
+func newClaim(ctx context.Context, queue *limit.Queue[string], size, share int) limit.Claim[string] {
+	return limit.Claim[string]{Key: request.Principal(ctx), Cost: min(size, queue.Size()/share)}
 }
 
 // minClaimedBytes is the size in bytes below which documents are not counted.
@@ -99,10 +98,10 @@ func newBatch(ctx context.Context, form encodings.ID) *batch {
 }
 
 // addEntry adds an entry and returns its conversion.
-func (b *batch) addEntry(e *objects.Entry) *pendingConversion {
+func (b *batch) addEntry(entry *objects.Entry) *pendingConversion {
 	pending := &pendingConversion{batch: b}
-	b.entries = append(b.entries, e)
-	b.pending[e] = pending
+	b.entries = append(b.entries, entry)
+	b.pending[entry] = pending
 	return pending
 }
 
@@ -161,8 +160,8 @@ func (c *Conversions) convertWithinLimit(
 	entries []*objects.Entry,
 ) ([][]byte, error) {
 	size := 0
-	for _, e := range entries {
-		size += e.Size()
+	for _, entry := range entries {
+		size += entry.Size()
 	}
 	claim := newClaim(ctx, c.stored, size, storedShare)
 	if err := c.stored.Acquire(ctx, claim); err != nil {
@@ -170,8 +169,8 @@ func (c *Conversions) convertWithinLimit(
 	}
 	defer c.stored.Release(claim)
 	stored := make([][]byte, len(entries))
-	for i, e := range entries {
-		stored[i] = e.Stored()
+	for i, entry := range entries {
+		stored[i] = entry.Stored()
 	}
 	out, err := recoverPanics(ctx, toServed, stored)
 	if err == nil && len(out) != len(entries) {
@@ -180,8 +179,8 @@ func (c *Conversions) convertWithinLimit(
 	return out, err
 }
 
-// recoverPanics calls toServed and returns a panic as an error. It runs in a goroutine of its own, where
-// no request handler recovers the panic.
+// recoverPanics calls toServed and returns a panic as an error. It runs in a separate goroutine, where no
+// request handler recovers the panic.
 func recoverPanics(
 	ctx context.Context,
 	toServed func(context.Context, [][]byte) ([][]byte, error),

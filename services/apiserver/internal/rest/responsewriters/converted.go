@@ -17,17 +17,17 @@ import (
 
 // NeedsConversion reports whether a webhook converts the objects of the response. Metadata is
 // served as stored, without the webhook.
-func (f *Encoder) NeedsConversion() bool {
-	d := f.res.Document
-	return d != nil && d.ConversionWebhook && !f.hasOnlyMetadata()
+func (e *Encoder) NeedsConversion() bool {
+	d := e.res.Document
+	return d != nil && d.ConversionWebhook && !e.hasOnlyMetadata()
 }
 
 // EncodableOf returns an entry to encode: its converted document if ConvertEntries has converted
 // it, otherwise the stored value.
-func (f *Encoder) EncodableOf(e *objects.Entry) Encodable {
-	s := FromEntry(e)
-	if doc, ok := f.docs[e]; ok {
-		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
+func (e *Encoder) EncodableOf(entry *objects.Entry) Encodable {
+	s := FromEntry(entry)
+	if doc, ok := e.docs[entry]; ok {
+		s.Item = codec.Item{Stored: doc, Revision: entry.Revision, Served: true}
 	}
 	return s
 }
@@ -35,22 +35,22 @@ func (f *Encoder) EncodableOf(e *objects.Entry) Encodable {
 // ConvertEntries converts the entries that are encoded next in one batch. It does nothing if
 // NeedsConversion is false. It returns errors of the webhook and of the context. The caller calls
 // ReleaseConverted when the entries are sent.
-func (f *Encoder) ConvertEntries(ctx context.Context, entries []*objects.Entry) error {
-	f.ReleaseConverted()
-	if !f.NeedsConversion() || len(entries) == 0 {
+func (e *Encoder) ConvertEntries(ctx context.Context, entries []*objects.Entry) error {
+	e.ReleaseConverted()
+	if !e.NeedsConversion() || len(entries) == 0 {
 		return nil
 	}
 	var err error
-	f.docs, f.release, err = f.writers.Conversions.acquireDocuments(ctx, f, entries)
+	e.docs, e.release, err = e.writers.Conversions.acquireDocuments(ctx, e, entries)
 	return err
 }
 
 // ReleaseConverted releases the documents of ConvertEntries.
-func (f *Encoder) ReleaseConverted() {
-	if f.release != nil {
-		f.release()
+func (e *Encoder) ReleaseConverted() {
+	if e.release != nil {
+		e.release()
 	}
-	f.docs, f.release = nil, nil
+	e.docs, e.release = nil, nil
 }
 
 // MatchServed reports which entries a field selector selects in the served version. It returns
@@ -84,33 +84,33 @@ func (f *Encoder) MatchServed(
 }
 
 // convertList converts the objects of a list and sorts its rows.
-func (f *Encoder) convertList(ctx context.Context, list *List) error {
-	if !f.NeedsConversion() && !f.hasRowOrder() {
+func (e *Encoder) convertList(ctx context.Context, list *List) error {
+	if !e.NeedsConversion() && !e.hasRowOrder() {
 		return nil
 	}
 	// 1. Conversion and sorting need all objects.
 	if list.Iterate != nil {
-		if err := list.Iterate(func(e *objects.Entry) error { list.Items = append(list.Items, e); return nil }); err != nil {
+		if err := list.Iterate(func(entry *objects.Entry) error { list.Items = append(list.Items, entry); return nil }); err != nil {
 			return err
 		}
 		list.Iterate = nil
 	}
 	// 2. Convert.
-	if f.NeedsConversion() {
-		if err := f.ConvertEntries(ctx, list.Items); err != nil {
+	if e.NeedsConversion() {
+		if err := e.ConvertEntries(ctx, list.Items); err != nil {
 			return err
 		}
 	}
 	// 3. Sort.
-	if !f.hasRowOrder() {
+	if !e.hasRowOrder() {
 		return nil
 	}
-	return f.sortRows(ctx, list)
+	return e.sortRows(ctx, list)
 }
 
 // hasRowOrder reports whether the rows of a table are in another order than its objects.
-func (f *Encoder) hasRowOrder() bool {
-	return f.Representation == negotiation.Table && f.res.Presentation.RowOrder != nil
+func (e *Encoder) hasRowOrder() bool {
+	return e.Representation == negotiation.Table && e.res.Presentation.RowOrder != nil
 }
 
 // sortRows sorts the objects of a list in the order of the table's rows.
@@ -131,16 +131,16 @@ func (f *Encoder) sortRows(ctx context.Context, list *List) error {
 }
 
 // convertObject converts a single object, which need not be an entry of the cache.
-func (f *Encoder) convertObject(ctx context.Context, encodable Encodable) (Encodable, error) {
-	if !f.NeedsConversion() || encodable.Served {
+func (e *Encoder) convertObject(ctx context.Context, encodable Encodable) (Encodable, error) {
+	if !e.NeedsConversion() || encodable.Served {
 		return encodable, nil
 	}
 	if encodable.Entry != nil {
-		err := f.ConvertEntries(ctx, []*objects.Entry{encodable.Entry})
-		return f.EncodableOf(encodable.Entry), err
+		err := e.ConvertEntries(ctx, []*objects.Entry{encodable.Entry})
+		return e.EncodableOf(encodable.Entry), err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
-	out, err := f.res.Document.ToServed(ctx, [][]byte{encodable.Stored})
+	out, err := e.res.Document.ToServed(ctx, [][]byte{encodable.Stored})
 	if err != nil {
 		return encodable, asTimeout(err)
 	}
@@ -154,7 +154,7 @@ func (f *Encoder) convertObject(ctx context.Context, encodable Encodable) (Encod
 // converted again once there is room.
 func (c *Conversions) acquireDocuments(
 	ctx context.Context,
-	f *Encoder,
+	e *Encoder,
 	entries []*objects.Entry,
 ) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
@@ -165,7 +165,7 @@ func (c *Conversions) acquireDocuments(
 	release = func() {}
 	for {
 		// 1. Convert the entries, and keep the documents if the claim covers them.
-		docs, err := c.convertShared(ctx, f, entries)
+		docs, err := c.convertShared(ctx, e, entries)
 		if err != nil {
 			release()
 			return nil, nil, asTimeout(err)
@@ -217,16 +217,16 @@ func (c *Conversions) convertShared(
 		return nil, err
 	}
 	var failedElsewhere []*objects.Entry
-	for _, e := range entries {
-		pending := conversions[e]
+	for _, entry := range entries {
+		pending := conversions[entry]
 		switch {
 		case pending == nil: // was converted already
 		case pending.err == nil:
-			docs[e] = pending.doc
+			docs[entry] = pending.doc
 		case pending.batch == ownBatch:
 			return nil, pending.err
 		default:
-			failedElsewhere = append(failedElsewhere, e)
+			failedElsewhere = append(failedElsewhere, entry)
 		}
 	}
 	if len(failedElsewhere) == 0 {
@@ -270,18 +270,18 @@ func (c *Conversions) joinBatches(
 	joined = map[*batch]struct{}{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range entries {
-		if b, ok := e.Encoded(own.form); ok {
-			docs[e] = b
+	for _, entry := range entries {
+		if b, ok := entry.Encoded(own.form); ok {
+			docs[entry] = b
 			continue
 		}
-		key := conversionKey{e, own.form, own.principal}
+		key := conversionKey{entry, own.form, own.principal}
 		pending := c.running[key]
 		if pending == nil {
-			pending = own.addEntry(e)
+			pending = own.addEntry(entry)
 			c.running[key] = pending
 		}
-		conversions[e] = pending
+		conversions[entry] = pending
 		joined[pending.batch] = struct{}{}
 	}
 	if len(own.entries) > 0 {

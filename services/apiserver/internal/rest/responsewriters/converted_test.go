@@ -88,16 +88,16 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		converted := 0
 		convert := func(principal string) *Encoder {
-			f := largeEncoder(conversions)
+			e := largeEncoder(conversions)
 			go func() {
-				err := f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
-				if err != nil || len(f.docs) != 1 {
-					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(f.docs), err)
+				err := e.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{smallEntry("/a")})
+				if err != nil || len(e.docs) != 1 {
+					t.Errorf("%s: got %d documents and error %v, want 1", principal, len(e.docs), err)
 				}
 				converted++
 			}()
 			synctest.Wait()
-			return f
+			return e
 		}
 		var encoders []*Encoder
 		for range 5 {
@@ -115,8 +115,8 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 		if converted != 6 {
 			t.Errorf("after the first response was released: got %d that held documents, want 6", converted)
 		}
-		for _, f := range encoders {
-			f.ReleaseConverted()
+		for _, encoder := range encoders {
+			encoder.ReleaseConverted()
 		}
 		if n := conversions.converted.InUse() + conversions.stored.InUse(); n != 0 {
 			t.Errorf("at the end: got %d bytes held, want 0", n)
@@ -131,11 +131,11 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
 		var holding []*Encoder
 		for range 4 {
-			f := largeEncoder(conversions)
-			if err := f.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
+			e := largeEncoder(conversions)
+			if err := e.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
 			}
-			holding = append(holding, f)
+			holding = append(holding, e)
 		}
 		ended := errors.New("the request ended while it waits for its seats")
 		ctx, s := request.Derive(asPrincipal(t.Context(), "a"))
@@ -146,8 +146,8 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		got := make(chan error, 1)
 		go func() { got <- largeEncoder(conversions).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
 		time.Sleep(time.Second) // in synctest time; the request has released its seats
-		for _, f := range holding {
-			f.ReleaseConverted()
+		for _, encoder := range holding {
+			encoder.ReleaseConverted()
 		}
 		if err := <-got; !errors.Is(err, ended) {
 			t.Errorf("request that ends while it waits: got error %v, want %v", err, ended)
@@ -162,16 +162,16 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 // another principal that converts the same entry.
 func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{Stored: 4 << 20})
+		conversions := NewConversions(ConversionBounds{Stored: 4 << 20})
 		proceed := make(chan struct{})
-		convert := func(principal string, e *objects.Entry) error {
-			f := encoderWith(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+		convert := func(principal string, entry *objects.Entry) error {
+			encoder := encoderWith(conversions, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				if len(stored[0]) > 1<<20 {
 					<-proceed
 				}
 				return stored, nil
 			})
-			return f.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{e})
+			return encoder.ConvertEntries(asPrincipal(t.Context(), principal), []*objects.Entry{entry})
 		}
 		shared := smallEntry("/shared")
 		done := make(chan error, 2)
@@ -195,9 +195,9 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 // request for another entry that joined the conversion of the list.
 func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := NewConversions(ConversionBounds{})
+		conversions := NewConversions(ConversionBounds{})
 		convert := func(entries ...*objects.Entry) error {
-			f := encoderWith(c, func(_ context.Context, stored [][]byte) ([][]byte, error) {
+			encoder := encoderWith(conversions, func(_ context.Context, stored [][]byte) ([][]byte, error) {
 				time.Sleep(time.Second)
 				for _, doc := range stored {
 					if string(doc) == "bad" {
@@ -206,7 +206,7 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 				}
 				return stored, nil
 			})
-			return f.ConvertEntries(t.Context(), entries)
+			return encoder.ConvertEntries(t.Context(), entries)
 		}
 		good := smallEntry("/good")
 		list := make(chan error, 1)
@@ -232,11 +232,11 @@ func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 		pending: map[*objects.Entry]*pendingConversion{entry: pending},
 		done:    make(chan struct{}),
 	}
-	c := NewConversions(ConversionBounds{})
-	c.running[conversionKey{entry: entry, form: form}] = pending
-	c.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
+	conversions := NewConversions(ConversionBounds{})
+	conversions.running[conversionKey{entry: entry, form: form}] = pending
+	conversions.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
 	<-b.done
-	if pending.err == nil || !strings.Contains(pending.err.Error(), "panic: a bug") || len(c.running) > 0 {
-		t.Errorf("got error %v, %d running conversions, want an error with the panic, 0", pending.err, len(c.running))
+	if pending.err == nil || !strings.Contains(pending.err.Error(), "panic: a bug") || len(conversions.running) > 0 {
+		t.Errorf("got error %v, %d running conversions, want an error with the panic, 0", pending.err, len(conversions.running))
 	}
 }

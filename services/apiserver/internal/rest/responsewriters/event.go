@@ -16,39 +16,39 @@ import (
 )
 
 // StreamType returns the Content-Type of a watch.
-func (f *Encoder) StreamType() string {
+func (e *Encoder) StreamType() string {
 	switch {
-	case f.isProtobuf():
+	case e.isProtobuf():
 		return api.MediaProtobuf + ";stream=watch"
-	case f.isCBOR():
+	case e.isCBOR():
 		return api.MediaCBORSequence
 	}
-	return f.Media
+	return e.Media
 }
 
 // AppendEvent appends the frame of a watch event. first is set for the first event of the
 // stream, which includes the columns of a table.
-func (f *Encoder) AppendEvent(dst []byte, eventType codec.EventType, encodable Encodable, first bool) ([]byte, error) {
+func (e *Encoder) AppendEvent(dst []byte, eventType codec.EventType, encodable Encodable, first bool) ([]byte, error) {
 	switch {
-	case f.isCBOR():
-		return f.appendCBOREvent(dst, eventType, encodable, first)
-	case f.isProtobuf():
+	case e.isCBOR():
+		return e.appendCBOREvent(dst, eventType, encodable, first)
+	case e.isProtobuf():
 		item, borrowed := encodable.openItem()
 		defer borrowed.Release()
-		if f.hasOnlyMetadata() {
-			return f.res.Coder.AppendPartialProtoFrame(dst, eventType, f.MetaVersion, item)
+		if e.hasOnlyMetadata() {
+			return e.res.Coder.AppendPartialProtoFrame(dst, eventType, e.MetaVersion, item)
 		}
-		return f.res.Coder.AppendProtoFrame(dst, eventType, item)
-	case f.Representation == negotiation.Table:
+		return e.res.Coder.AppendProtoFrame(dst, eventType, item)
+	case e.Representation == negotiation.Table:
 		dst = appendTypeHead(dst, eventType.String())
-		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(encodable.Revision)}, first)
-		dst, err := f.appendRow(dst, encodable, codec.NewAgeFormatter(f.writers.Now()), true /* keep */)
+		dst = e.res.Coder.AppendTableHead(dst, e.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(encodable.Revision)}, first)
+		dst, err := e.appendRow(dst, encodable, codec.NewAgeFormatter(e.writers.Now()), true /* keep */)
 		if err != nil {
 			return nil, err
 		}
 		return append(dst, "]}}\n"...), nil
 	}
-	frame, from, err := f.encodeFrame(encodable, eventType == codec.Deleted, f.hasOnlyMetadata())
+	frame, from, err := e.encodeFrame(encodable, eventType == codec.Deleted, e.hasOnlyMetadata())
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +56,13 @@ func (f *Encoder) AppendEvent(dst []byte, eventType codec.EventType, encodable E
 }
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
-func (f *Encoder) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
-	isPlainJSON := !f.isProtobuf() && !f.isCBOR() && f.Representation != negotiation.Table
-	if !isPlainJSON || s.Entry == nil {
+func (e *Encoder) SharedEvent(eventType codec.EventType, encodable Encodable) ([]byte, bool) {
+	isPlainJSON := !e.isProtobuf() && !e.isCBOR() && e.Representation != negotiation.Table
+	if !isPlainJSON || encodable.Entry == nil {
 		return nil, false
 	}
-	frame, from, err := f.encodeFrame(s, t == codec.Deleted, f.hasOnlyMetadata())
-	if err != nil || from != t {
+	frame, from, err := e.encodeFrame(encodable, eventType == codec.Deleted, e.hasOnlyMetadata())
+	if err != nil || from != eventType {
 		return nil, false
 	}
 	return frame, true
@@ -77,49 +77,49 @@ func appendTypeHead(dst []byte, typ string) []byte {
 
 // Bookmark returns the frame of a bookmark event. initialEnd is set for the bookmark that ends the
 // initial state.
-func (f *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
+func (e *Encoder) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
 	if initialEnd {
 		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	if f.Representation == negotiation.Table {
-		b := appendTypeHead(nil, "BOOKMARK")
-		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false /* columns */)
-		b = append(b, "]}}\n"...)
-		if f.isCBOR() {
-			return formats.JSONToCBOR(b)
+	if e.Representation == negotiation.Table {
+		frame := appendTypeHead(nil, "BOOKMARK")
+		frame = e.res.Coder.AppendTableHead(frame, e.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false /* columns */)
+		frame = append(frame, "]}}\n"...)
+		if e.isCBOR() {
+			return formats.JSONToCBOR(frame)
 		}
-		return b, nil
+		return frame, nil
 	}
-	if f.hasOnlyMetadata() {
+	if e.hasOnlyMetadata() {
 		obj := &metav1.PartialObjectMetadata{ObjectMeta: meta}
-		return f.wrapEvent("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
+		return e.wrapEvent("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
 	}
-	obj := f.res.New()
-	o, ok := obj.(metav1.Object)
+	obj := e.res.New()
+	metaObject, ok := obj.(metav1.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T has no metadata", obj)
 	}
-	o.SetResourceVersion(meta.ResourceVersion)
-	o.SetAnnotations(meta.Annotations)
-	return f.wrapEvent("BOOKMARK", obj, f.res.GVK())
+	metaObject.SetResourceVersion(meta.ResourceVersion)
+	metaObject.SetAnnotations(meta.Annotations)
+	return e.wrapEvent("BOOKMARK", obj, e.res.GVK())
 }
 
 // ErrorFrame returns the frame of an error event, which ends a stream.
-func (f *Encoder) ErrorFrame(err error) ([]byte, error) {
-	return f.wrapEvent("ERROR", status.FromError(err), codec.StatusGVK)
+func (e *Encoder) ErrorFrame(err error) ([]byte, error) {
+	return e.wrapEvent("ERROR", status.FromError(err), codec.StatusGVK)
 }
 
 // wrapEvent returns the frame of an event whose object is not a stored one.
-func (f *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := f.writers.Codec.Encode(obj, gvk, f.Media, false)
+func (e *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	b, err := e.writers.Codec.Encode(obj, gvk, e.Media, false)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case f.isProtobuf():
+	case e.isProtobuf():
 		return codec.WrapProtoFrame(typ, b), nil
-	case f.isCBOR():
+	case e.isCBOR():
 		return formats.AppendCBOREvent(nil, typ, b), nil
 	}
 	out := appendTypeHead(nil, typ)
@@ -128,10 +128,10 @@ func (f *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVers
 }
 
 // appendCBOREvent appends a watch event, which is converted from the JSON event.
-func (f *Encoder) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
-	jsonEncoder := *f
+func (e *Encoder) appendCBOREvent(dst []byte, eventType codec.EventType, encodable Encodable, first bool) ([]byte, error) {
+	jsonEncoder := *e
 	jsonEncoder.Media = api.MediaJSON
-	b, err := jsonEncoder.AppendEvent(nil, t, s, first)
+	b, err := jsonEncoder.AppendEvent(nil, eventType, encodable, first)
 	if err != nil {
 		return nil, err
 	}

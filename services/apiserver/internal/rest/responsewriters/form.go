@@ -32,27 +32,27 @@ type Encodable struct {
 func FromStored(item codec.Item) Encodable { return Encodable{Item: item} }
 
 // FromEntry returns an entry of the cache to encode.
-func FromEntry(e *objects.Entry) Encodable {
-	return Encodable{Item: codec.Item{Revision: e.Revision, Positions: e.Positions()}, Entry: e}
+func FromEntry(entry *objects.Entry) Encodable {
+	return Encodable{Item: codec.Item{Revision: entry.Revision, Positions: entry.Positions()}, Entry: entry}
 }
 
 // openItem returns the object with its value. The value is valid until the returned PooledValue is
 // released.
-func (s Encodable) openItem() (codec.Item, objects.PooledValue) {
-	if s.Stored != nil || s.Entry == nil {
-		return s.Item, objects.PooledValue{}
+func (encodable Encodable) openItem() (codec.Item, objects.PooledValue) {
+	if encodable.Stored != nil || encodable.Entry == nil {
+		return encodable.Item, objects.PooledValue{}
 	}
-	borrowed := s.Entry.Borrow()
-	s.Stored = borrowed.Value
-	return s.Item, borrowed
+	borrowed := encodable.Entry.Borrow()
+	encodable.Stored = borrowed.Value
+	return encodable.Item, borrowed
 }
 
 // storedSize returns the size of the stored value in bytes.
-func (s Encodable) storedSize() int {
-	if s.Stored != nil || s.Entry == nil {
-		return len(s.Stored)
+func (encodable Encodable) storedSize() int {
+	if encodable.Stored != nil || encodable.Entry == nil {
+		return len(encodable.Stored)
 	}
-	return s.Entry.Size()
+	return encodable.Entry.Size()
 }
 
 // Responses creates the encoders of responses. It is shared by all requests.
@@ -172,11 +172,11 @@ func (a *Responses) ForStream(r *http.Request, res *apiset.Resource) (*Encoder, 
 
 // encoderFor returns the encoder of a negotiated form, with the query parameters that concern it.
 func (a *Responses) encoderFor(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Encoder {
-	f := &Encoder{Choice: choice, res: res, writers: a}
+	e := &Encoder{Choice: choice, res: res, writers: a}
 	if choice.Representation == negotiation.Table {
-		f.includeObject, f.err = includeOf(r)
+		e.includeObject, e.err = includeOf(r)
 	}
-	return f
+	return e
 }
 
 // includeOf returns the parameter includeObject of a Table.
@@ -191,7 +191,7 @@ func includeOf(r *http.Request) (codec.Include, error) {
 }
 
 // Err returns the error that replaces the response, or nil.
-func (f *Encoder) Err() error { return f.err }
+func (e *Encoder) Err() error { return e.err }
 
 // Kinds of encodings that entries keep. Definitions that share a store have separate keys; see
 // encodingKey.
@@ -210,18 +210,18 @@ const (
 )
 
 // encodingKey returns the key under which an entry keeps an encoding for this form.
-func (f *Encoder) encodingKey(encoding encodings.ID) encodings.ID {
+func (e *Encoder) encodingKey(encoding encodings.ID) encodings.ID {
 	const _ encodings.ID = keptForms * apiset.MaxSlots // compile-time check that the forms fit
-	return encoding + keptForms*encodings.ID(f.res.Slot)
+	return encoding + keptForms*encodings.ID(e.res.Slot)
 }
 
 // IsBinary reports whether the response is binary.
-func (f *Encoder) IsBinary() bool { return f.isProtobuf() || f.isCBOR() }
+func (e *Encoder) IsBinary() bool { return e.isProtobuf() || e.isCBOR() }
 
 // FrameHeader returns the length in bytes of the header of each watch event that holds the event's
 // length.
-func (f *Encoder) FrameHeader() int {
-	if f.isProtobuf() {
+func (e *Encoder) FrameHeader() int {
+	if e.isProtobuf() {
 		return codec.FrameHeader
 	}
 	return 0
@@ -229,14 +229,14 @@ func (f *Encoder) FrameHeader() int {
 
 // isProtobuf reports whether the response is protobuf. All other media types are converted from
 // JSON.
-func (f *Encoder) isProtobuf() bool { return f.Media == api.MediaProtobuf }
+func (e *Encoder) isProtobuf() bool { return e.Media == api.MediaProtobuf }
 
 // isCBOR reports whether the response is CBOR.
-func (f *Encoder) isCBOR() bool { return f.Media == api.MediaCBOR }
+func (e *Encoder) isCBOR() bool { return e.Media == api.MediaCBOR }
 
 // hasOnlyMetadata reports whether the response has only the metadata of objects.
-func (f *Encoder) hasOnlyMetadata() bool {
-	return f.Representation == negotiation.PartialObject || f.Representation == negotiation.PartialObjectList
+func (e *Encoder) hasOnlyMetadata() bool {
+	return e.Representation == negotiation.PartialObject || e.Representation == negotiation.PartialObjectList
 }
 
 // Values of the parameter partial: whether the whole object is encoded, or only its metadata.
@@ -246,8 +246,8 @@ const (
 )
 
 // keptType returns the event type of an entry's kept frame.
-func keptType(s Encodable) codec.EventType {
-	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
+func keptType(encodable Encodable) codec.EventType {
+	if encodable.Entry != nil && encodable.Entry.CreateRevision != encodable.Revision {
 		return codec.Modified
 	}
 	return codec.Added
@@ -255,7 +255,7 @@ func keptType(s Encodable) codec.EventType {
 
 // encodeFrame returns the JSON frame of an object, or of its metadata, and the event type that it
 // was encoded with.
-func (f *Encoder) encodeFrame(encodable Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+func (e *Encoder) encodeFrame(encodable Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	eventType := keptType(encodable)
 	if deleted {
 		eventType = codec.Deleted
@@ -264,20 +264,20 @@ func (f *Encoder) encodeFrame(encodable Encodable, deleted, partial bool) (codec
 		item, borrowed := encodable.openItem()
 		defer borrowed.Release()
 		if partial {
-			return f.res.Coder.PartialFrame(eventType, f.MetaVersion, item)
+			return e.res.Coder.PartialFrame(eventType, e.MetaVersion, item)
 		}
-		return f.res.Coder.JSONFrame(eventType, item)
+		return e.res.Coder.JSONFrame(eventType, item)
 	}
-	if encodable.Entry == nil || partial && f.MetaVersion != "v1" {
+	if encodable.Entry == nil || partial && e.MetaVersion != "v1" {
 		b, err := encode()
 		return b, eventType, err
 	}
-	b, err := encodable.Entry.Encoding(f.frameKey(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
+	b, err := encodable.Entry.Encoding(e.frameKey(deleted, partial), func(*objects.Entry) ([]byte, error) { return encode() })
 	return b, eventType, err
 }
 
 // frameKey returns the key of the kept frame of an object, or of its metadata.
-func (f *Encoder) frameKey(deleted, partial bool) encodings.ID {
+func (e *Encoder) frameKey(deleted, partial bool) encodings.ID {
 	encoding := keepFrame
 	if partial {
 		encoding = keepPartial
@@ -285,33 +285,33 @@ func (f *Encoder) frameKey(deleted, partial bool) encodings.ID {
 	if deleted {
 		encoding++ // keepDeleted, keepPartialDeleted
 	}
-	return f.encodingKey(encoding)
+	return e.encodingKey(encoding)
 }
 
 // cachedFrame returns the kept frame of an object, or of its metadata, if there is one.
-func (f *Encoder) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
-	if s.Entry == nil || partial && f.MetaVersion != "v1" {
+func (e *Encoder) cachedFrame(encodable Encodable, partial bool) (codec.Frame, bool) {
+	if encodable.Entry == nil || partial && e.MetaVersion != "v1" {
 		return nil, false
 	}
-	return s.Entry.Encoded(f.frameKey(false, partial))
+	return encodable.Entry.Encoded(e.frameKey(false, partial))
 }
 
 // encodeCells returns the cells of an object's table row.
-func (f *Encoder) encodeCells(s Encodable) (codec.Row, error) {
+func (e *Encoder) encodeCells(encodable Encodable) (codec.Row, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
-		item, borrowed := s.openItem()
+		item, borrowed := encodable.openItem()
 		defer borrowed.Release()
-		return f.res.Coder.TableCells(item)
+		return e.res.Coder.TableCells(item)
 	}
-	if s.Entry == nil {
+	if encodable.Entry == nil {
 		return encode(nil)
 	}
-	return s.Entry.Encoding(f.encodingKey(keepRow), encode)
+	return encodable.Entry.Encoding(e.encodingKey(keepRow), encode)
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
-func (f *Encoder) appendRow(dst []byte, encodable Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
-	row, err := f.encodeCells(encodable)
+func (e *Encoder) appendRow(dst []byte, encodable Encodable, ages *codec.AgeFormatter, keep bool) ([]byte, error) {
+	row, err := e.encodeCells(encodable)
 	if err != nil {
 		return nil, err
 	}
@@ -319,25 +319,27 @@ func (f *Encoder) appendRow(dst []byte, encodable Encodable, ages *codec.AgeForm
 		return nil, err
 	}
 	dst = append(dst, `,"object":`...)
-	switch f.includeObject {
+	switch e.includeObject {
 	case codec.IncludeNone:
 		dst = append(dst, "null"...)
 	case codec.IncludeObject:
-		dst, err = f.appendObject(dst, encodable, wholeObject, keep)
+		dst, err = e.appendObject(dst, encodable, wholeObject, keep)
 	default:
-		dst, err = f.appendObject(dst, encodable, onlyMetadata, keep)
+		dst, err = e.appendObject(dst, encodable, onlyMetadata, keep)
 	}
 	return append(dst, '}'), err
 }
 
 // mayKeep reports whether the encoding of an object may be kept for later requests, because memory
 // is available.
-func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.HasSpareMemory() }
+func mayKeep(encodable Encodable) bool {
+	return encodable.Entry != nil && encodable.Entry.HasSpareMemory()
+}
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
-func (f *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bool) ([]byte, error) {
-	if frame, ok := f.cachedFrame(encodable, partial); ok {
+func (e *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bool) ([]byte, error) {
+	if frame, ok := e.cachedFrame(encodable, partial); ok {
 		return append(dst, frame.Object(keptType(encodable))...), nil
 	}
 	// 1. Without an encoding to keep, convert the stored value directly if that is possible.
@@ -345,9 +347,9 @@ func (f *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bo
 		item, borrowed := encodable.openItem()
 		var ok bool
 		if partial {
-			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, item, f.memo)
+			dst, ok = e.res.Coder.AppendPartial(dst, e.MetaVersion, item, e.memo)
 		} else {
-			dst, ok = f.res.Coder.AppendStored(dst, item, f.memo)
+			dst, ok = e.res.Coder.AppendStored(dst, item, e.memo)
 		}
 		borrowed.Release()
 		if ok {
@@ -355,7 +357,7 @@ func (f *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bo
 		}
 	}
 	// 2. Otherwise make a frame, which the entry keeps.
-	frame, t, err := f.encodeFrame(encodable, false /* deleted */, partial)
+	frame, t, err := e.encodeFrame(encodable, false /* deleted */, partial)
 	if err != nil {
 		return nil, err
 	}
@@ -363,12 +365,12 @@ func (f *Encoder) appendObject(dst []byte, encodable Encodable, partial, keep bo
 }
 
 // appendJSON appends the JSON of an object in its form.
-func (f *Encoder) appendJSON(dst []byte, s Encodable) ([]byte, error) {
-	if f.Representation != negotiation.Table {
-		return f.appendObject(dst, s, f.hasOnlyMetadata(), true /* keep */)
+func (e *Encoder) appendJSON(dst []byte, encodable Encodable) ([]byte, error) {
+	if e.Representation != negotiation.Table {
+		return e.appendObject(dst, encodable, e.hasOnlyMetadata(), true /* keep */)
 	}
-	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
-	dst, err := f.appendRow(dst, s, f.ageFormatter(), true /* keep */)
+	dst = e.res.Coder.AppendTableHead(dst, e.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(encodable.Revision)}, true)
+	dst, err := e.appendRow(dst, encodable, e.ageFormatter(), true /* keep */)
 	if err != nil {
 		return nil, err
 	}
@@ -377,11 +379,11 @@ func (f *Encoder) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 
 // ageFormatter returns the formatter of ages in one response. A watch has one for each event
 // instead.
-func (f *Encoder) ageFormatter() *codec.AgeFormatter {
-	if f.responseAges == nil {
-		f.responseAges = codec.NewAgeFormatter(f.writers.Now())
+func (e *Encoder) ageFormatter() *codec.AgeFormatter {
+	if e.responseAges == nil {
+		e.responseAges = codec.NewAgeFormatter(e.writers.Now())
 	}
-	return f.responseAges
+	return e.responseAges
 }
 
 // ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls

@@ -34,15 +34,15 @@ func acceptsGzip(r *http.Request) bool {
 }
 
 // compressesList reports whether the list is compressed for this client.
-func (f *Encoder) compressesList(r *http.Request, l *List) bool {
+func (f *Encoder) compressesList(r *http.Request, list *List) bool {
 	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
-	if l.Iterate != nil { // only large lists have it
+	if list.Iterate != nil { // only large lists have it
 		return true
 	}
 	size := 0
-	for _, e := range l.Items {
+	for _, e := range list.Items {
 		size += e.Size()
 		if size >= gzipThreshold {
 			return true
@@ -54,7 +54,7 @@ func (f *Encoder) compressesList(r *http.Request, l *List) bool {
 // writeCompressed writes a non-empty list compressed: head, the items, which comma separates if it is
 // set, and tail. Compressed segments are shared between requests, except for tables, whose ages
 // differ.
-func (f *Encoder) writeCompressed(
+func (e *Encoder) writeCompressed(
 	w http.ResponseWriter,
 	r *http.Request,
 	head []byte,
@@ -63,43 +63,43 @@ func (f *Encoder) writeCompressed(
 	tail string,
 	comma bool,
 ) error {
-	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
-	defer p.releaseLimiter()
-	h := w.Header()
-	h.Set("Content-Encoding", "gzip")
-	h.Add("Vary", "Accept-Encoding")
-	z := &segmentCollector{
-		encoder:    f,
-		chunks:     p,
-		stream:     f.writers.Compress.NewGzipWriter(p),
+	out := newChunkWriter(w, r, e.Media, e.writers.Limiter)
+	defer out.releaseLimiter()
+	header := w.Header()
+	header.Set("Content-Encoding", "gzip")
+	header.Add("Vary", "Accept-Encoding")
+	collector := &segmentCollector{
+		encoder:    e,
+		chunks:     out,
+		stream:     e.writers.Compress.NewGzipWriter(out),
 		appendItem: appendItem,
 		comma:      comma,
 	}
-	err := p.eachItem(list, func(e *objects.Entry) error {
+	err := out.eachItem(list, func(entry *objects.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
-			text, err := appendItem(head, e)
+			text, err := appendItem(head, entry)
 			head = nil
 			if err != nil {
 				return err
 			}
-			return z.stream.WriteText(text)
+			return collector.stream.WriteText(text)
 		}
-		return z.addItem(e)
+		return collector.addItem(entry)
 	})
-	if err == nil && len(z.items) > 0 {
-		err = z.writeSegment()
+	if err == nil && len(collector.items) > 0 {
+		err = collector.writeSegment()
 	}
 	if err == nil {
-		err = z.stream.WriteText([]byte(tail))
+		err = collector.stream.WriteText([]byte(tail))
 	}
 	if err == nil {
-		err = z.stream.Close()
+		err = collector.stream.Close()
 	}
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	return p.finish()
+	return out.finish()
 }
 
 // segmentCollector collects the items of segments.
@@ -114,43 +114,43 @@ type segmentCollector struct {
 }
 
 // addItem adds an item, and writes the segment if it ends there.
-func (z *segmentCollector) addItem(e *objects.Entry) error {
-	z.items = append(z.items, e)
-	z.size += e.Size()
-	isFull := len(z.items) >= maxSegmentItems || z.size >= maxSegmentBytes
-	if isFull || z.encoder.writers.Compress.EndsSegment(e.Key(), segmentItems) {
-		return z.writeSegment()
+func (collector *segmentCollector) addItem(entry *objects.Entry) error {
+	collector.items = append(collector.items, entry)
+	collector.size += entry.Size()
+	isFull := len(collector.items) >= maxSegmentItems || collector.size >= maxSegmentBytes
+	if isFull || collector.encoder.writers.Compress.EndsSegment(entry.Key(), segmentItems) {
+		return collector.writeSegment()
 	}
 	return nil
 }
 
 // writeSegment writes the collected items.
-func (z *segmentCollector) writeSegment() error {
-	key, shared := z.encoder.segmentKey(z.items)
+func (collector *segmentCollector) writeSegment() error {
+	key, shared := collector.encoder.segmentKey(collector.items)
 	var err error
-	if z.encoder.Representation == negotiation.Table || !shared {
+	if collector.encoder.Representation == negotiation.Table || !shared {
 		var text []byte
-		if text, err = z.appendItems(nil); err == nil {
-			err = z.stream.WriteText(text)
+		if text, err = collector.appendItems(nil); err == nil {
+			err = collector.stream.WriteText(text)
 		}
 	} else {
-		err = z.stream.WriteSegment(key, z.appendItems)
+		err = collector.stream.WriteSegment(key, collector.appendItems)
 	}
-	z.items = z.items[:0]
-	z.size = 0
-	if err == nil && z.chunks.abandoned {
+	collector.items = collector.items[:0]
+	collector.size = 0
+	if err == nil && collector.chunks.abandoned {
 		return errAbandoned
 	}
 	return err
 }
 
 // appendItems appends the JSON of the collected items to b.
-func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
-	for _, e := range z.items {
-		if z.comma {
+func (collector *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
+	for _, e := range collector.items {
+		if collector.comma {
 			b = append(b, ',')
 		}
-		if b, err = z.appendItem(b, e); err != nil {
+		if b, err = collector.appendItem(b, e); err != nil {
 			return nil, err
 		}
 	}
@@ -160,20 +160,20 @@ func (z *segmentCollector) appendItems(b []byte) (_ []byte, err error) {
 // segmentKey returns the key of a segment: its form, its definition, and the version of every
 // object in it. It returns false if an object is not an entry of the cache; such a segment is not
 // shared.
-func (f *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
+func (e *Encoder) segmentKey(items []*objects.Entry) (compress.Key, bool) {
 	data := make([]byte, 0, 128+8*maxSegmentItems)
-	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Kind.GVK().String()} {
+	for _, s := range []string{e.Media, e.MetaVersion, e.res.Coder.Kind.GVK().String()} {
 		data = binary.LittleEndian.AppendUint64(data, uint64(len(s)))
 		data = append(data, s...)
 	}
-	data = binary.LittleEndian.AppendUint64(data, uint64(f.Representation))
-	data = binary.LittleEndian.AppendUint64(data, uint64(f.includeObject))
-	data = binary.LittleEndian.AppendUint64(data, uint64(f.res.Slot)) // the definition
-	for _, e := range items {
-		if e.ID() == 0 {
+	data = binary.LittleEndian.AppendUint64(data, uint64(e.Representation))
+	data = binary.LittleEndian.AppendUint64(data, uint64(e.includeObject))
+	data = binary.LittleEndian.AppendUint64(data, uint64(e.res.Slot)) // the definition
+	for _, entry := range items {
+		if entry.ID() == 0 {
 			return compress.Key{}, false
 		}
-		data = binary.LittleEndian.AppendUint64(data, e.ID())
+		data = binary.LittleEndian.AppendUint64(data, entry.ID())
 	}
-	return f.writers.Compress.KeyOf(data), true
+	return e.writers.Compress.KeyOf(data), true
 }

@@ -19,11 +19,11 @@ type List struct {
 }
 
 // Each visits the objects until visit returns an error, which it returns.
-func (l *List) Each(visit func(*objects.Entry) error) error {
-	if l.Iterate != nil {
-		return l.Iterate(visit)
+func (list *List) Each(visit func(*objects.Entry) error) error {
+	if list.Iterate != nil {
+		return list.Iterate(visit)
 	}
-	for _, e := range l.Items {
+	for _, e := range list.Items {
 		if err := visit(e); err != nil {
 			return err
 		}
@@ -32,29 +32,29 @@ func (l *List) Each(visit func(*objects.Entry) error) error {
 }
 
 // length returns the number of objects.
-func (l *List) length() int {
-	if l.Iterate != nil {
-		return l.Count
+func (list *List) length() int {
+	if list.Iterate != nil {
+		return list.Count
 	}
-	return len(l.Items)
+	return len(list.Items)
 }
 
 // appendListHead appends the beginning of a JSON list, up to the name of the field with its
 // objects.
-func (f *Encoder) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
-	if f.Representation == negotiation.Table {
-		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
+func (e *Encoder) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
+	if e.Representation == negotiation.Table {
+		return e.res.Coder.AppendTableHead(dst, e.MetaVersion, meta, true)
 	}
-	kind, version := f.listKind()
-	if !f.hasOnlyMetadata() {
-		return f.res.Coder.AppendHead(dst, kind, version, meta)
+	kind, version := e.listKind()
+	if !e.hasOnlyMetadata() {
+		return e.res.Coder.AppendHead(dst, kind, version, meta)
 	}
 	return codec.AppendListHead(dst, kind, version, meta)
 }
 
 // elementsField returns the name of the list's field with its objects.
-func (f *Encoder) elementsField() string {
-	if f.Representation == negotiation.Table {
+func (e *Encoder) elementsField() string {
+	if e.Representation == negotiation.Table {
 		return "rows"
 	}
 	return "items"
@@ -62,54 +62,54 @@ func (f *Encoder) elementsField() string {
 
 // eachItem visits the objects of a list. The limiter is not held while an object is read from the
 // store, because that may take long.
-func (p *chunkWriter) eachItem(l *List, visit func(*objects.Entry) error) error {
-	if l.Iterate == nil {
-		if p.slow {
-			p.acquireLimiter()
+func (out *chunkWriter) eachItem(list *List, visit func(*objects.Entry) error) error {
+	if list.Iterate == nil {
+		if out.slow {
+			out.acquireLimiter()
 		}
-		if p.abandoned {
+		if out.abandoned {
 			return errAbandoned
 		}
-		return l.Each(visit)
+		return list.Each(visit)
 	}
-	return l.Iterate(func(e *objects.Entry) error {
-		if p.started || p.slow {
-			p.acquireLimiter()
+	return list.Iterate(func(entry *objects.Entry) error {
+		if out.started || out.slow {
+			out.acquireLimiter()
 		}
-		defer p.releaseLimiter()
-		if p.abandoned {
+		defer out.releaseLimiter()
+		if out.abandoned {
 			return errAbandoned
 		}
-		return visit(e)
+		return visit(entry)
 	})
 }
 
 // listKind returns the kind and apiVersion of a list in this form.
-func (f *Encoder) listKind() (kind, apiVersion string) {
-	if f.hasOnlyMetadata() {
-		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
+func (e *Encoder) listKind() (kind, apiVersion string) {
+	if e.hasOnlyMetadata() {
+		return codec.PartialListKind, codec.MetaVersion(e.MetaVersion)
 	}
-	return f.res.ListKind(), f.res.GroupVersion().String()
+	return e.res.ListKind(), e.res.GroupVersion().String()
 }
 
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
 // kept and not copied. Otherwise each response that waits for its client would hold a copy.
-func (f *Encoder) addItem(p *chunkWriter, s Encodable) (err error) {
-	if f.Representation == negotiation.Table || s.storedSize() < largeItem {
-		p.buf, err = f.appendItem(p.buf, s)
-		return p.flushItem(err)
+func (e *Encoder) addItem(out *chunkWriter, encodable Encodable) (err error) {
+	if e.Representation == negotiation.Table || encodable.storedSize() < largeItem {
+		out.buf, err = e.appendItem(out.buf, encodable)
+		return out.flushItem(err)
 	}
-	frame, t, err := f.encodeFrame(s, false /* deleted */, f.hasOnlyMetadata())
+	frame, t, err := e.encodeFrame(encodable, false /* deleted */, e.hasOnlyMetadata())
 	if err != nil {
 		return err
 	}
 	head := ""
 	rest := frame.Object(t)
-	if !f.hasOnlyMetadata() {
-		head, rest = f.res.Coder.Item(frame, t)
+	if !e.hasOnlyMetadata() {
+		head, rest = e.res.Coder.Item(frame, t)
 	}
-	p.buf = append(p.buf, head...)
-	return p.writeShared(rest)
+	out.buf = append(out.buf, head...)
+	return out.writeShared(rest)
 }
 
 // maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of
@@ -119,28 +119,28 @@ const maxKeptItems = 128
 // appendItem appends an item of a list in JSON, or a row of a table. Lists of more than
 // maxKeptItems objects are encoded from the stored values where possible, and their encodings are
 // not kept. They would displace the other kept encodings, and most would be used only once.
-func (f *Encoder) appendItem(dst []byte, encodable Encodable) ([]byte, error) {
+func (e *Encoder) appendItem(dst []byte, encodable Encodable) ([]byte, error) {
 	switch {
-	case f.Representation == negotiation.Table:
-		return f.appendRow(dst, encodable, f.ageFormatter(), f.keepsItems)
-	case f.hasOnlyMetadata():
-		return f.appendObject(dst, encodable, onlyMetadata, f.keepsItems)
+	case e.Representation == negotiation.Table:
+		return e.appendRow(dst, encodable, e.ageFormatter(), e.keepsItems)
+	case e.hasOnlyMetadata():
+		return e.appendObject(dst, encodable, onlyMetadata, e.keepsItems)
 	}
-	if frame, ok := f.cachedFrame(encodable, wholeObject); ok {
-		return f.res.Coder.AppendItem(dst, frame, keptType(encodable)), nil
+	if frame, ok := e.cachedFrame(encodable, wholeObject); ok {
+		return e.res.Coder.AppendItem(dst, frame, keptType(encodable)), nil
 	}
-	if !f.keepsItems || !mayKeep(encodable) {
+	if !e.keepsItems || !mayKeep(encodable) {
 		item, borrowed := encodable.openItem()
 		var ok bool
-		dst, ok = f.res.Coder.AppendStoredItem(dst, item, f.memo)
+		dst, ok = e.res.Coder.AppendStoredItem(dst, item, e.memo)
 		borrowed.Release()
 		if ok {
 			return dst, nil
 		}
 	}
-	frame, t, err := f.encodeFrame(encodable, false /* deleted */, wholeObject)
+	frame, t, err := e.encodeFrame(encodable, false /* deleted */, wholeObject)
 	if err != nil {
 		return nil, err
 	}
-	return f.res.Coder.AppendItem(dst, frame, t), nil
+	return e.res.Coder.AppendItem(dst, frame, t), nil
 }

@@ -12,16 +12,16 @@ import (
 // TestEachStopsAtError checks that Each visits objects in order and stops at the first error.
 func TestEachStopsAtError(t *testing.T) {
 	for n := range 20 {
-		l := &responsewriters.List{}
+		list := &responsewriters.List{}
 		for i := range n {
-			l.Items = append(l.Items, objects.Uncached(fmt.Sprint(i), make([]byte, i*40)))
+			list.Items = append(list.Items, objects.Uncached(fmt.Sprint(i), make([]byte, i*40)))
 		}
 		for failAt := range n + 1 { // n means never
 			stop := errors.New("stop")
 			visited := 0
-			err := l.Each(func(e *objects.Entry) error {
-				if e.Key() != fmt.Sprint(visited) {
-					t.Fatalf("got object %s of %d, want number %d", e.Key(), n, visited)
+			err := list.Each(func(entry *objects.Entry) error {
+				if entry.Key() != fmt.Sprint(visited) {
+					t.Fatalf("got object %s of %d, want number %d", entry.Key(), n, visited)
 				}
 				visited++
 				if visited > failAt {

@@ -60,18 +60,18 @@ func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.A
 func TestLongResponsesAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
 	// respond writes chunks and then calls end.
-	respond := func(w http.ResponseWriter, chunks int, end func(p *chunkWriter)) {
-		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-		defer p.releaseLimiter()
+	respond := func(w http.ResponseWriter, chunks int, end func(out *chunkWriter)) {
+		out := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		defer out.releaseLimiter()
 		for range chunks {
-			if _, err := p.Write(bytes.Repeat([]byte("x"), chunkSize)); err != nil {
+			if _, err := out.Write(bytes.Repeat([]byte("x"), chunkSize)); err != nil {
 				t.Error(err)
 			}
 		}
-		end(p)
+		end(out)
 	}
-	finish := func(p *chunkWriter) {
-		if err := p.finish(); err != nil {
+	finish := func(out *chunkWriter) {
+		if err := out.finish(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -82,9 +82,9 @@ func TestLongResponsesAreLimited(t *testing.T) {
 		respond(s, 3, finish)
 	}()
 	<-s.blocked
-	w := httptest.NewRecorder()
-	respond(w, 5, finish) // the blocked response does not hold the limiter
-	if n := w.Body.Len(); n != 5*chunkSize {
+	recorder := httptest.NewRecorder()
+	respond(recorder, 5, finish) // the blocked response does not hold the limiter
+	if n := recorder.Body.Len(); n != 5*chunkSize {
 		t.Errorf("response beside a blocked one: got %d bytes, want %d", n, 5*chunkSize)
 	}
 	func() {
@@ -146,11 +146,11 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		chunkWriter := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		chunkWriter.slow = true
 		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
-		l := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
+		list := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
 		if iterates {
-			l.Iterate = each
+			list.Iterate = each
 		}
-		err := chunkWriter.eachItem(l, func(*objects.Entry) error {
+		err := chunkWriter.eachItem(list, func(*objects.Entry) error {
 			if len(limiter) != 1 {
 				t.Errorf("list with Iterate %t: got the first object encoded without the limiter, want it acquired", iterates)
 			}
@@ -170,13 +170,13 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		{media: api.MediaCBOR, size: 2 * largeToFormat, waits: true},
 		{media: api.MediaYAML, size: 100},
 	} {
-		f := &Encoder{Choice: negotiation.Choice{Media: test.media}, writers: &Responses{Slow: slowChannel{limiter}}}
+		e := &Encoder{Choice: negotiation.Choice{Media: test.media}, writers: &Responses{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
 		started := false
 		ctx = (&requesttest.Work{OnStarted: func() { started = true }}).With(ctx)
-		_, err := f.formatLimited(
+		_, err := e.formatLimited(
 			httptest.NewRequest("GET", "/", nil).WithContext(ctx),
 			[]byte(`{"a":"`+strings.Repeat("x", test.size)+`"}`),
 		)
@@ -275,12 +275,12 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 				chunkWriter.slow = test.slow
 				respond := func() (err error) {
 					defer func() {
-						if r := recover(); r != nil {
-							err = r.(error)
+						if recovered := recover(); recovered != nil {
+							err = recovered.(error)
 						}
 					}()
-					l := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
-					err = chunkWriter.eachItem(l, func(*objects.Entry) error {
+					list := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
+					err = chunkWriter.eachItem(list, func(*objects.Entry) error {
 						chunkWriter.buf = append(chunkWriter.buf, bytes.Repeat([]byte("x"), chunkSize)...)
 						return chunkWriter.flushItem(nil)
 					})

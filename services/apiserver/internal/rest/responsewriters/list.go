@@ -17,103 +17,103 @@ import (
 
 // WriteList writes a list. Its memory use does not grow with the list: in every form, chunks are
 // sent while they are encoded.
-func (f *Encoder) WriteList(w http.ResponseWriter, r *http.Request, list *List) error {
-	if f.err != nil {
-		return f.err
+func (e *Encoder) WriteList(w http.ResponseWriter, r *http.Request, list *List) error {
+	if e.err != nil {
+		return e.err
 	}
 	// 1. Convert the objects, and record the list in the audit event.
-	defer f.ReleaseConverted()
-	if err := f.convertList(r.Context(), list); err != nil {
+	defer e.ReleaseConverted()
+	if err := e.convertList(r.Context(), list); err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
-	w, done := f.startSpan(w, r)
+	w, done := e.startSpan(w, r)
 	defer done()
-	defer f.startMemo().Done()
-	f.keepsItems = list.length() <= maxKeptItems
-	zipped := f.compressesList(r, list)
-	if f.Media != api.MediaJSON || f.Pretty || zipped {
-		if err := f.recordList(r, list); err != nil {
+	defer e.startMemo().Done()
+	e.keepsItems = list.length() <= maxKeptItems
+	zipped := e.compressesList(r, list)
+	if e.Media != api.MediaJSON || e.Pretty || zipped {
+		if err := e.recordList(r, list); err != nil {
 			return err
 		}
 	}
 	// 2. Write other forms than plain JSON.
 	switch {
-	case f.isCBOR():
-		return f.writeCBORList(w, r, list)
-	case f.isProtobuf():
-		return f.writeProtoList(w, r, list)
-	case f.Media == api.MediaYAML || f.Pretty:
-		return f.writeReadableList(w, r, list)
+	case e.isCBOR():
+		return e.writeCBORList(w, r, list)
+	case e.isProtobuf():
+		return e.writeProtoList(w, r, list)
+	case e.Media == api.MediaYAML || e.Pretty:
+		return e.writeReadableList(w, r, list)
 	case zipped:
-		appendItem := func(b []byte, e *objects.Entry) ([]byte, error) { return f.appendItem(b, f.EncodableOf(e)) }
-		return f.writeCompressed(w, r, f.appendListHead(nil, list.Meta), list, appendItem, codec.ListTail, true /* comma */)
+		appendItem := func(b []byte, entry *objects.Entry) ([]byte, error) { return e.appendItem(b, e.EncodableOf(entry)) }
+		return e.writeCompressed(w, r, e.appendListHead(nil, list.Meta), list, appendItem, codec.ListTail, true /* comma */)
 	}
 	// 3. Write plain JSON, which is recorded while it is written.
-	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
-	defer p.releaseLimiter()
-	p.audited = audit.FromContext(r.Context()).Copy()
-	p.buf = f.appendListHead(p.buf, list.Meta)
+	out := newChunkWriter(w, r, e.Media, e.writers.Limiter)
+	defer out.releaseLimiter()
+	out.audited = audit.FromContext(r.Context()).Copy()
+	out.buf = e.appendListHead(out.buf, list.Meta)
 	first := true
-	err := p.eachItem(list, func(e *objects.Entry) error {
+	err := out.eachItem(list, func(entry *objects.Entry) error {
 		if !first {
-			p.buf = append(p.buf, ',')
+			out.buf = append(out.buf, ',')
 		}
 		first = false
-		return f.addItem(p, f.EncodableOf(e))
+		return e.addItem(out, e.EncodableOf(entry))
 	})
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	return f.writeListEnd(p, first)
+	return e.writeListEnd(out, first)
 }
 
 // startMemo starts a memo of data that the objects have in common. The caller calls Done on the
 // result.
-func (f *Encoder) startMemo() *codec.Memo {
-	f.memo = &codec.Memo{}
-	return f.memo
+func (e *Encoder) startMemo() *codec.Memo {
+	e.memo = &codec.Memo{}
+	return e.memo
 }
 
 // writeReadableList writes a list in a human-readable form. Each object is formatted separately,
 // with the same result as in the whole list.
-func (f *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, list *List) error {
-	layout := formats.NewLayout(f.elementsField(), f.Media == api.MediaYAML)
-	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
-	defer p.releaseLimiter()
-	p.slow = true
+func (e *Encoder) writeReadableList(w http.ResponseWriter, r *http.Request, list *List) error {
+	layout := formats.NewLayout(e.elementsField(), e.Media == api.MediaYAML)
+	out := newChunkWriter(w, r, e.Media, e.writers.limiterFor(r))
+	defer out.releaseLimiter()
+	out.slow = true
 	var err error
-	head := f.appendListHead(nil, list.Meta)
+	head := e.appendListHead(nil, list.Meta)
 	if list.length() == 0 {
-		head = append(head[:len(head)-1], f.emptyElements()+"}"...)
+		head = append(head[:len(head)-1], e.emptyElements()+"}"...)
 	} else {
 		head = append(head, "]}"...)
 	}
-	if p.buf, err = layout.AppendHead(p.buf, head, list.length() == 0); err != nil {
-		return p.fail(err)
+	if out.buf, err = layout.AppendHead(out.buf, head, list.length() == 0); err != nil {
+		return out.fail(err)
 	}
-	err = p.eachItem(list, func(e *objects.Entry) error {
-		item, err := f.appendItem(nil, f.EncodableOf(e))
+	err = out.eachItem(list, func(entry *objects.Entry) error {
+		item, err := e.appendItem(nil, e.EncodableOf(entry))
 		if err == nil {
-			p.buf, err = layout.AppendItem(p.buf, item)
+			out.buf, err = layout.AppendItem(out.buf, item)
 		}
-		return p.flushItem(err)
+		return out.flushItem(err)
 	})
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	p.buf = layout.AppendTail(p.buf)
-	return p.finish()
+	out.buf = layout.AppendTail(out.buf)
+	return out.finish()
 }
 
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
-func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, list *List) error {
+func (e *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, list *List) error {
 	// 1. Compute the size.
 	size := 0
-	items := f.res.Coder.ProtoItems(f.hasOnlyMetadata())
-	err := list.Each(func(e *objects.Entry) error {
-		n, err := f.protoSize(items, e)
+	items := e.res.Coder.ProtoItems(e.hasOnlyMetadata())
+	err := list.Each(func(entry *objects.Entry) error {
+		n, err := e.protoSize(items, entry)
 		size += n
 		return err
 	})
@@ -121,67 +121,67 @@ func (f *Encoder) writeProtoList(w http.ResponseWriter, r *http.Request, list *L
 		return err
 	}
 	// 2. Write the list.
-	kind, version := f.listKind()
+	kind, version := e.listKind()
 	head, err := codec.AppendProtoListHead(nil, kind, version, list.Meta, size)
 	if err != nil {
 		return err
 	}
-	if f.compressesList(r, list) {
-		appendItem := func(dst []byte, e *objects.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
-		return f.writeCompressed(w, r, head, list, appendItem, string(codec.ProtoListTail()), false /* comma */)
+	if e.compressesList(r, list) {
+		appendItem := func(dst []byte, entry *objects.Entry) ([]byte, error) { return e.appendProto(items, dst, entry) }
+		return e.writeCompressed(w, r, head, list, appendItem, string(codec.ProtoListTail()), false /* comma */)
 	}
-	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
-	defer p.releaseLimiter()
-	p.buf = append(p.buf, head...)
-	err = p.eachItem(list, func(e *objects.Entry) (err error) {
-		p.buf, err = f.appendProto(items, p.buf, e)
-		return p.flushItem(err)
+	out := newChunkWriter(w, r, e.Media, e.writers.Limiter)
+	defer out.releaseLimiter()
+	out.buf = append(out.buf, head...)
+	err = out.eachItem(list, func(entry *objects.Entry) (err error) {
+		out.buf, err = e.appendProto(items, out.buf, entry)
+		return out.flushItem(err)
 	})
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	p.buf = append(p.buf, codec.ProtoListTail()...)
-	return p.finish()
+	out.buf = append(out.buf, codec.ProtoListTail()...)
+	return out.finish()
 }
 
 // protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
-func (f *Encoder) protoSize(items *codec.ProtoItems, e *objects.Entry) (int, error) {
-	if f.res.Coder.AsStored() {
-		if n, ok := items.CachedSize(e.Size(), e.Positions(), e.Revision); ok {
+func (e *Encoder) protoSize(items *codec.ProtoItems, entry *objects.Entry) (int, error) {
+	if e.res.Coder.AsStored() {
+		if n, ok := items.CachedSize(entry.Size(), entry.Positions(), entry.Revision); ok {
 			return n, nil
 		}
-		item, borrowed := FromEntry(e).openItem()
+		item, borrowed := FromEntry(entry).openItem()
 		defer borrowed.Release()
 		return items.Size(item)
 	}
-	message, err := f.keptMessage(e)
+	message, err := e.keptMessage(entry)
 	return codec.ProtoMessageSize(len(message)), err
 }
 
 // appendProto appends an item of a protobuf list.
-func (f *Encoder) appendProto(items *codec.ProtoItems, dst []byte, e *objects.Entry) ([]byte, error) {
-	if f.res.Coder.AsStored() {
-		item, borrowed := FromEntry(e).openItem()
+func (e *Encoder) appendProto(items *codec.ProtoItems, dst []byte, entry *objects.Entry) ([]byte, error) {
+	if e.res.Coder.AsStored() {
+		item, borrowed := FromEntry(entry).openItem()
 		defer borrowed.Release()
 		return items.Append(dst, item)
 	}
-	message, err := f.keptMessage(e)
+	message, err := e.keptMessage(entry)
 	if err != nil {
 		return nil, err
 	}
-	return f.res.Coder.AppendProtoMessage(dst, message, f.hasOnlyMetadata()), nil
+	return e.res.Coder.AppendProtoMessage(dst, message, e.hasOnlyMetadata()), nil
 }
 
 // keptMessage returns the kept protobuf message of an object or of its metadata whose stored form
 // differs from the served one.
-func (f *Encoder) keptMessage(e *objects.Entry) ([]byte, error) {
-	encoding, encode := keepMessage, f.res.Coder.Message
-	if f.hasOnlyMetadata() {
+func (e *Encoder) keptMessage(entry *objects.Entry) ([]byte, error) {
+	encoding, encode := keepMessage, e.res.Coder.Message
+	if e.hasOnlyMetadata() {
 		encoding = keepPartialMessage
-		encode = f.res.Coder.PartialMessage
+		encode = e.res.Coder.PartialMessage
 	}
-	return e.Encoding(f.encodingKey(encoding), func(e *objects.Entry) ([]byte, error) {
-		item, borrowed := FromEntry(e).openItem()
+	return entry.Encoding(e.encodingKey(encoding), func(entry *objects.Entry) ([]byte, error) {
+		item, borrowed := FromEntry(entry).openItem()
 		defer borrowed.Release()
 		return encode(item)
 	})
@@ -189,15 +189,15 @@ func (f *Encoder) keptMessage(e *objects.Entry) ([]byte, error) {
 
 // CanStream reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
-func (f *Encoder) CanStream(r *http.Request) bool {
-	isPlainJSON := f.Media == api.MediaJSON && !f.Pretty
-	needsAllObjects := f.NeedsConversion() || f.hasRowOrder()
-	compresses := f.writers.Compress != nil && acceptsGzip(r)
-	return f.err == nil && isPlainJSON && !needsAllObjects && !compresses
+func (e *Encoder) CanStream(r *http.Request) bool {
+	isPlainJSON := e.Media == api.MediaJSON && !e.Pretty
+	needsAllObjects := e.NeedsConversion() || e.hasRowOrder()
+	compresses := e.writers.Compress != nil && acceptsGzip(r)
+	return e.err == nil && isPlainJSON && !needsAllObjects && !compresses
 }
 
 // StreamList writes the selected objects of a snapshot while it reads them. CanStream must be true.
-func (f *Encoder) StreamList(
+func (e *Encoder) StreamList(
 	w http.ResponseWriter,
 	r *http.Request,
 	snapshot watchcache.Snapshot,
@@ -205,85 +205,85 @@ func (f *Encoder) StreamList(
 ) error {
 	event := audit.FromContext(r.Context())
 	defer event.StartTimer(audit.Serializing).Stop()
-	w, done := f.startSpan(w, r)
+	w, done := e.startSpan(w, r)
 	defer done()
-	defer f.startMemo().Done()
-	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
-	defer p.releaseLimiter()
-	p.audited = event.Copy()
-	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snapshot.Revision())})
+	defer e.startMemo().Done()
+	out := newChunkWriter(w, r, e.Media, e.writers.Limiter)
+	defer out.releaseLimiter()
+	out.audited = event.Copy()
+	out.buf = e.appendListHead(out.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snapshot.Revision())})
 	var err error
 	first := true
-	selection.Pause = p.yieldLimiter
-	snapshot.Select(selection, "", func(e *objects.Entry) bool {
+	selection.Pause = out.yieldLimiter
+	snapshot.Select(selection, "", func(entry *objects.Entry) bool {
 		if !first {
-			p.buf = append(p.buf, ',')
+			out.buf = append(out.buf, ',')
 		}
 		first = false
-		err = f.addItem(p, f.EncodableOf(e))
+		err = e.addItem(out, e.EncodableOf(entry))
 		return err == nil
 	})
-	if err == nil && p.abandoned {
+	if err == nil && out.abandoned {
 		err = errAbandoned
 	}
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	return f.writeListEnd(p, first)
+	return e.writeListEnd(out, first)
 }
 
 // emptyElements returns the JSON of the elements of an empty list. As in Kubernetes, they are null
 // in an empty list of metadata, and in a table of a kind without declared columns.
-func (f *Encoder) emptyElements() string {
+func (e *Encoder) emptyElements() string {
 	switch {
-	case f.hasOnlyMetadata():
+	case e.hasOnlyMetadata():
 		return "null"
-	case f.Representation == negotiation.Table:
-		return f.res.Coder.EmptyRows()
+	case e.Representation == negotiation.Table:
+		return e.res.Coder.EmptyRows()
 	}
 	return "[]"
 }
 
 // writeListEnd writes the end of a JSON list.
-func (f *Encoder) writeListEnd(p *chunkWriter, isEmpty bool) error {
+func (e *Encoder) writeListEnd(out *chunkWriter, isEmpty bool) error {
 	if isEmpty { // replace the open bracket of the elements
-		p.buf = append(p.buf[:len(p.buf)-1], f.emptyElements()+"}\n"...)
-		return p.finish()
+		out.buf = append(out.buf[:len(out.buf)-1], e.emptyElements()+"}\n"...)
+		return out.finish()
 	}
-	p.buf = append(p.buf, codec.ListTail...)
-	return p.finish()
+	out.buf = append(out.buf, codec.ListTail...)
+	return out.finish()
 }
 
 // writeCBORList writes a list and sends its elements while they are encoded.
-func (f *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, list *List) error {
-	p := newChunkWriter(w, r, f.Media, f.writers.limiterFor(r))
-	defer p.releaseLimiter()
-	p.slow = true
+func (e *Encoder) writeCBORList(w http.ResponseWriter, r *http.Request, list *List) error {
+	out := newChunkWriter(w, r, e.Media, e.writers.limiterFor(r))
+	defer out.releaseLimiter()
+	out.slow = true
 	var err error
-	if p.buf, err = formats.AppendCBORListHead(
-		p.buf,
-		append(f.appendListHead(nil, list.Meta), "]}"...),
-		f.elementsField(),
+	if out.buf, err = formats.AppendCBORListHead(
+		out.buf,
+		append(e.appendListHead(nil, list.Meta), "]}"...),
+		e.elementsField(),
 		list.length(),
 	); err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	err = p.eachItem(list, func(e *objects.Entry) error {
-		item, err := f.cborItem(f.EncodableOf(e))
-		p.buf = append(p.buf, item...)
-		return p.flushItem(err)
+	err = out.eachItem(list, func(entry *objects.Entry) error {
+		item, err := e.cborItem(e.EncodableOf(entry))
+		out.buf = append(out.buf, item...)
+		return out.flushItem(err)
 	})
 	if err != nil {
-		return p.fail(err)
+		return out.fail(err)
 	}
-	return p.finish()
+	return out.finish()
 }
 
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
 // the entry.
-func (f *Encoder) cborItem(encodable Encodable) ([]byte, error) {
+func (e *Encoder) cborItem(encodable Encodable) ([]byte, error) {
 	encode := func(*objects.Entry) ([]byte, error) {
-		b, err := f.appendItem(nil, encodable)
+		b, err := e.appendItem(nil, encodable)
 		if err != nil {
 			return nil, err
 		}
@@ -291,10 +291,10 @@ func (f *Encoder) cborItem(encodable Encodable) ([]byte, error) {
 	}
 	encoding := keepCBOR
 	switch {
-	case f.Representation == negotiation.Table, f.hasOnlyMetadata() && f.MetaVersion != "v1":
+	case e.Representation == negotiation.Table, e.hasOnlyMetadata() && e.MetaVersion != "v1":
 		return encode(encodable.Entry)
-	case f.hasOnlyMetadata():
+	case e.hasOnlyMetadata():
 		encoding = keepPartialCBOR
 	}
-	return encodable.Entry.Encoding(f.encodingKey(encoding), encode)
+	return encodable.Entry.Encoding(e.encodingKey(encoding), encode)
 }

@@ -24,48 +24,48 @@ import (
 )
 
 // WriteObject writes one object. It returns an error only before anything is sent.
-func (f *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
-	if f.err != nil {
-		return f.err
+func (e *Encoder) WriteObject(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
+	if e.err != nil {
+		return e.err
 	}
-	defer f.ReleaseConverted()
-	encodable, err := f.convertObject(r.Context(), encodable)
+	defer e.ReleaseConverted()
+	encodable, err := e.convertObject(r.Context(), encodable)
 	if err != nil {
 		return err
 	}
 	defer audit.FromContext(r.Context()).StartTimer(audit.Serializing).Stop()
-	w, done := f.startSpan(w, r)
+	w, done := e.startSpan(w, r)
 	defer done()
 	var data []byte
 	switch {
-	case f.isProtobuf():
+	case e.isProtobuf():
 		item, borrowed := encodable.openItem()
-		if f.hasOnlyMetadata() {
-			data, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, item)
+		if e.hasOnlyMetadata() {
+			data, err = e.res.Coder.AppendPartialProto(nil, e.MetaVersion, item)
 		} else {
-			data, err = f.res.Coder.AppendProto(nil, item)
+			data, err = e.res.Coder.AppendProto(nil, item)
 		}
 		borrowed.Release()
-	case f.Representation == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
-		return f.writeJSON(w, r, code, encodable)
+	case e.Representation == negotiation.Itself && e.Media == api.MediaJSON && !e.Pretty:
+		return e.writeJSON(w, r, code, encodable)
 	default:
-		if data, err = f.appendJSON(nil, encodable); err == nil {
-			data, err = f.formatLimited(r, data)
+		if data, err = e.appendJSON(nil, encodable); err == nil {
+			data, err = e.formatLimited(r, data)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	f.recordObject(r, encodable)
-	writeBody(w, r, code, f.Media, f.compressBody(w, r, data))
+	e.recordObject(r, encodable)
+	writeBody(w, r, code, e.Media, e.compressBody(w, r, data))
 	return nil
 }
 
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
-func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
-	if frame, ok := f.cachedFrame(encodable, wholeObject); ok {
-		f.sendJSON(w, r, code, frame.Object(keptType(encodable)))
+func (e *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, encodable Encodable) error {
+	if frame, ok := e.cachedFrame(encodable, wholeObject); ok {
+		e.sendJSON(w, r, code, frame.Object(keptType(encodable)))
 		return nil
 	}
 	// 1. Without an encoding to keep, encode in a pooled buffer if that is possible.
@@ -73,10 +73,10 @@ func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, en
 		pooled := chunkBuffers.Get().(*[]byte)
 		defer chunkBuffers.Put(pooled)
 		item, borrowed := encodable.openItem()
-		b, ok := f.res.Coder.AppendStored((*pooled)[:0], item, nil)
+		b, ok := e.res.Coder.AppendStored((*pooled)[:0], item, nil)
 		borrowed.Release()
 		if ok {
-			f.sendJSON(w, r, code, b)
+			e.sendJSON(w, r, code, b)
 			if cap(b) <= maxPooledBytes {
 				*pooled = b
 			}
@@ -84,27 +84,27 @@ func (f *Encoder) writeJSON(w http.ResponseWriter, r *http.Request, code int, en
 		}
 	}
 	// 2. Otherwise make a frame, which the entry keeps.
-	frame, t, err := f.encodeFrame(encodable, false /* deleted */, wholeObject)
+	frame, t, err := e.encodeFrame(encodable, false /* deleted */, wholeObject)
 	if err == nil {
-		f.sendJSON(w, r, code, frame.Object(t))
+		e.sendJSON(w, r, code, frame.Object(t))
 	}
 	return err
 }
 
 // sendJSON writes the JSON of an object and a newline.
-func (f *Encoder) sendJSON(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
+func (e *Encoder) sendJSON(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
 	audit.FromContext(r.Context()).SetResponseObject(obj)
-	h := w.Header()
-	h.Set("Content-Type", f.Media)
-	h.Set("Cache-Control", "no-cache, private")
+	header := w.Header()
+	header.Set("Content-Type", e.Media)
+	header.Set("Cache-Control", "no-cache, private")
 	SendWarnings(w, r)
-	if zipped := f.compressBody(w, r, obj); len(zipped) < len(obj) {
-		h.Set("Content-Length", strconv.Itoa(len(zipped)))
+	if zipped := e.compressBody(w, r, obj); len(zipped) < len(obj) {
+		header.Set("Content-Length", strconv.Itoa(len(zipped)))
 		w.WriteHeader(code)
 		_, _ = w.Write(zipped) // fails only if the client has disconnected
 		return
 	}
-	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
+	header.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	w.WriteHeader(code)
 	_, _ = w.Write(obj) // fails only if the client has disconnected
 	_, _ = w.Write(newline)
@@ -112,8 +112,8 @@ func (f *Encoder) sendJSON(w http.ResponseWriter, r *http.Request, code int, obj
 
 // compressBody returns the body of a response with one object. If the body is large and the client
 // accepts gzip, it compresses the body and sets the headers.
-func (f *Encoder) compressBody(w http.ResponseWriter, r *http.Request, body []byte) []byte {
-	if len(body) <= gzipThreshold || f.writers.Compress == nil || !acceptsGzip(r) {
+func (e *Encoder) compressBody(w http.ResponseWriter, r *http.Request, body []byte) []byte {
+	if len(body) <= gzipThreshold || e.writers.Compress == nil || !acceptsGzip(r) {
 		return body
 	}
 	var out bytes.Buffer
@@ -136,28 +136,28 @@ const largeToFormat = 8 << 10
 
 // formatLimited converts JSON like formatJSON. For a large document it acquires the limiter of slow
 // forms.
-func (f *Encoder) formatLimited(r *http.Request, b []byte) ([]byte, error) {
+func (e *Encoder) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 	if len(b) < largeToFormat {
-		return f.formatJSON(b)
+		return e.formatJSON(b)
 	}
-	if limiter := f.writers.limiterFor(r); limiter != nil {
+	if limiter := e.writers.limiterFor(r); limiter != nil {
 		if err := limiter.Acquire(r.Context()); err != nil {
 			return nil, asTimeout(err)
 		}
 		defer limiter.Release()
 	}
-	return f.formatJSON(b)
+	return e.formatJSON(b)
 }
 
 // formatJSON converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a
 // newline.
-func (f *Encoder) formatJSON(b []byte) ([]byte, error) {
+func (e *Encoder) formatJSON(b []byte) ([]byte, error) {
 	switch {
-	case f.Media == api.MediaYAML:
+	case e.Media == api.MediaYAML:
 		return formats.JSONToYAML(b)
-	case f.isCBOR():
+	case e.isCBOR():
 		return formats.JSONToCBOR(b)
-	case f.Pretty:
+	case e.Pretty:
 		return formats.Indent(b)
 	}
 	return append(b, '\n'), nil
@@ -168,30 +168,30 @@ func (f *Encoder) formatJSON(b []byte) ([]byte, error) {
 // The audit log records responses as JSON, independent of their media type. A response written as
 // plain JSON is recorded while it is written. Any other response is encoded a second time, for the
 // audit log only.
-func (f *Encoder) recordObject(r *http.Request, s Encodable) {
+func (e *Encoder) recordObject(r *http.Request, encodable Encodable) {
 	event := audit.FromContext(r.Context())
 	if !event.Enabled(audit.RequestResponse) {
 		return
 	}
-	if b, err := f.appendJSON(nil, s); err == nil {
+	if b, err := e.appendJSON(nil, encodable); err == nil {
 		event.SetResponseObject(b)
 	}
 }
 
 // recordList records a list that is not written as plain JSON in the audit event.
-func (f *Encoder) recordList(r *http.Request, l *List) error {
+func (e *Encoder) recordList(r *http.Request, list *List) error {
 	recorded := audit.FromContext(r.Context()).Copy()
 	if recorded == nil {
 		return nil
 	}
 	defer recorded.Close()
-	recorded.Write(f.appendListHead(nil, l.Meta))
+	recorded.Write(e.appendListHead(nil, list.Meta))
 	var b []byte
-	err := l.Each(func(e *objects.Entry) (err error) {
+	err := list.Each(func(entry *objects.Entry) (err error) {
 		if b != nil {
 			recorded.Write([]byte(","))
 		}
-		if b, err = f.appendItem(b[:0], f.EncodableOf(e)); err != nil {
+		if b, err = e.appendItem(b[:0], e.EncodableOf(entry)); err != nil {
 			return err
 		}
 		recorded.Write(b)
@@ -208,14 +208,14 @@ func (f *Encoder) recordList(r *http.Request, l *List) error {
 }
 
 // startSpan starts the span of a response with an object or a list in the form.
-func (f *Encoder) startSpan(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
+func (e *Encoder) startSpan(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
 	tracing.Event(r.Context(), eventWrite)
-	gv := f.res.GroupVersion()
-	switch f.Representation {
+	gv := e.res.GroupVersion()
+	switch e.Representation {
 	case negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList:
-		gv = schema.GroupVersion{Group: metav1.GroupName, Version: f.MetaVersion}
+		gv = schema.GroupVersion{Group: metav1.GroupName, Version: e.MetaVersion}
 	}
-	w, end := startResponseSpan(w, r, gv, f.Choice)
+	w, end := startResponseSpan(w, r, gv, e.Choice)
 	return w, func() {
 		end()
 		tracing.Event(r.Context(), eventWritten)

@@ -33,13 +33,13 @@ type Responder struct {
 // Error writes an error as a Status in the negotiated media type. A Status has no table or metadata
 // form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	st := status.FromError(err)
-	mayBeDeadline := st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout
+	reported := status.FromError(err)
+	mayBeDeadline := reported.Code == http.StatusInternalServerError || reported.Code == http.StatusGatewayTimeout
 	if mayBeDeadline && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		p.writeTimeout(w, r)
 		return
 	}
-	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
+	if d := reported.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 	choice, ok := p.Media.Accept(r)
@@ -47,7 +47,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 		choice = negotiation.Choice{Media: api.MediaJSON, Pretty: true} // as in Kubernetes
 		r = withoutAudit(r)
 	}
-	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
+	p.Write(w, r, int(reported.Code), reported, codec.StatusGVK, choice)
 }
 
 // writeTimeout responds to a request that did not complete before its deadline.
@@ -117,11 +117,11 @@ func (p Responder) Write(
 
 // writeBody writes a complete response.
 func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-cache, private")
+	header := w.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Cache-Control", "no-cache, private")
 	SendWarnings(w, r)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // fails only if the client has disconnected

@@ -22,11 +22,11 @@ func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	responder := Responder{Codec: c, Media: negotiation.Media{}}
+	responder := Responder{Codec: apiCodec, Media: negotiation.Media{}}
 	for _, test := range []struct {
 		accept, agent string
 		indented      bool
@@ -39,10 +39,10 @@ func TestErrorInUnacceptedMediaTypeIsIndented(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		r.Header.Set("Accept", test.accept)
 		r.Header.Set("User-Agent", test.agent)
-		w := httptest.NewRecorder()
-		responder.Error(w, r, apierrors.NewInternalError(errors.New("x")))
-		if got := strings.HasPrefix(w.Body.String(), "{\n  \"kind\": \"Status\","); got != test.indented || w.Code != 500 {
-			t.Errorf("%s for %s: got code %d, %q; want 500, indented: %t", test.accept, test.agent, w.Code, w.Body, test.indented)
+		recorder := httptest.NewRecorder()
+		responder.Error(recorder, r, apierrors.NewInternalError(errors.New("x")))
+		if got := strings.HasPrefix(recorder.Body.String(), "{\n  \"kind\": \"Status\","); got != test.indented || recorder.Code != 500 {
+			t.Errorf("%s for %s: got code %d, %q; want 500, indented: %t", test.accept, test.agent, recorder.Code, recorder.Body, test.indented)
 		}
 	}
 }

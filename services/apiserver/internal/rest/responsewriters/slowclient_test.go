@@ -35,14 +35,14 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				w := slowWriter{httptest.NewRecorder(), test.clientTime}
-				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
-				defer p.releaseBuffer()
+				recorder := slowWriter{httptest.NewRecorder(), test.clientTime}
+				out := newChunkWriter(recorder, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
+				defer out.releaseBuffer()
 				complete := true
 				for range parts {
 					time.Sleep(test.serverTime)
-					p.buf = append(p.buf, make([]byte, chunkSize)...)
-					complete = complete && p.flushChunk(false)
+					out.buf = append(out.buf, make([]byte, chunkSize)...)
+					complete = complete && out.flushChunk(false)
 				}
 				if complete != test.wantComplete {
 					t.Errorf("got a complete response: %t, want %t", complete, test.wantComplete)

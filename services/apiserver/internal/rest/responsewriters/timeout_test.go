@@ -24,7 +24,7 @@ func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +38,14 @@ func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest("POST", "/api/v1/namespaces/default/pods", nil).WithContext(ctx)
 			r.Header.Set("Accept", api.MediaProtobuf)
-			w := httptest.NewRecorder()
-			Responder{Codec: c, Media: negotiation.Media{}}.Error(w, r, err)
+			recorder := httptest.NewRecorder()
+			Responder{Codec: apiCodec, Media: negotiation.Media{}}.Error(recorder, r, err)
 			var st metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil {
+			if err := json.Unmarshal(recorder.Body.Bytes(), &st); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.Header().Get("Content-Type"); w.Code != 504 || got != "text/plain; charset=utf-8" {
-				t.Errorf("got code %d, content type %q, want 504 as plain text", w.Code, got)
+			if got := recorder.Header().Get("Content-Type"); recorder.Code != 504 || got != "text/plain; charset=utf-8" {
+				t.Errorf("got code %d, content type %q, want 504 as plain text", recorder.Code, got)
 			}
 			if st.Reason != metav1.StatusReasonTimeout || st.Message != "Timeout: request did not complete within the allotted timeout" {
 				t.Errorf("got status %+v, want a Timeout", st)

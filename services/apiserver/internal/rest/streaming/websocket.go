@@ -87,15 +87,15 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 
 // chooseProtocol selects the first subprotocol of the client that the server supports. A client may
 // also request none.
-func chooseProtocol(c *websocket.Config, _ *http.Request) error {
-	if len(c.Protocol) == 0 {
+func chooseProtocol(config *websocket.Config, _ *http.Request) error {
+	if len(config.Protocol) == 0 {
 		return nil
 	}
-	i := slices.IndexFunc(c.Protocol, func(p string) bool { return p == binaryProtocol || p == base64Protocol })
+	i := slices.IndexFunc(config.Protocol, func(p string) bool { return p == binaryProtocol || p == base64Protocol })
 	if i < 0 {
-		return fmt.Errorf("unsupported subprotocols %q, use %s or %s", c.Protocol, binaryProtocol, base64Protocol)
+		return fmt.Errorf("unsupported subprotocols %q, use %s or %s", config.Protocol, binaryProtocol, base64Protocol)
 	}
-	c.Protocol = c.Protocol[i : i+1]
+	config.Protocol = config.Protocol[i : i+1]
 	return nil
 }
 

@@ -55,14 +55,14 @@ type userQueues struct {
 }
 
 // push appends a function to the queue of a user.
-func (l *userQueues) push(user string, f func()) {
+func (l *userQueues) push(user string, work func()) {
 	if l.byUser == nil {
 		l.byUser = map[string][]func(){}
 	}
 	if len(l.byUser[user]) == 0 {
 		l.order = append(l.order, user)
 	}
-	l.byUser[user] = append(l.byUser[user], f)
+	l.byUser[user] = append(l.byUser[user], work)
 }
 
 // pop removes and returns the next function, or nil.
@@ -73,22 +73,22 @@ func (l *userQueues) pop() func() {
 	user := l.order[0]
 	l.order = l.order[1:]
 	queue := l.byUser[user]
-	f := queue[0]
+	work := queue[0]
 	queue[0] = nil
 	queue = queue[1:]
 	if len(queue) == 0 {
 		delete(l.byUser, user)
-		return f
+		return work
 	}
 	l.byUser[user] = queue
 	l.order = append(l.order, user)
-	return f
+	return work
 }
 
 // Run queues f for a user. A worker runs it soon.
-func (w *Pool) Run(user string, f func()) {
+func (w *Pool) Run(user string, work func()) {
 	w.mu.Lock()
-	w.queued.push(user, f)
+	w.queued.push(user, work)
 	w.startQueued()
 	w.mu.Unlock()
 }
@@ -96,11 +96,11 @@ func (w *Pool) Run(user string, f func()) {
 // startQueued starts queued functions within the limit. The caller holds mu.
 func (w *Pool) startQueued() {
 	for w.recent[0]+w.recent[1] < recentPerCPU*runtime.GOMAXPROCS(0) {
-		f := w.queued.pop()
-		if f == nil {
+		work := w.queued.pop()
+		if work == nil {
 			return
 		}
-		j := w.newJob(f)
+		j := w.newJob(work)
 		last := len(w.idle) - 1
 		if last < 0 {
 			go w.runJobs(j)
@@ -119,9 +119,9 @@ func (w *Pool) startQueued() {
 }
 
 // newJob counts f as started in the current period. The caller holds mu.
-func (w *Pool) newJob(f func()) job {
+func (w *Pool) newJob(work func()) job {
 	w.recent[w.period%2]++
-	return job{f: f, period: w.period}
+	return job{f: work, period: w.period}
 }
 
 // nextPeriod starts another period. Functions started before the previous one count as waiting and
@@ -136,35 +136,35 @@ func (w *Pool) nextPeriod() {
 }
 
 // runJobs runs a job and then further jobs, until the pool no longer needs the goroutine.
-func (w *Pool) runJobs(j job) {
+func (w *Pool) runJobs(task job) {
 	next := make(chan job, 1)
 	for {
-		j.f()
-		more, continues := w.finishJob(j, next)
+		task.f()
+		more, continues := w.finishJob(task, next)
 		if !continues {
 			return
 		}
 		if more.f != nil {
-			j = more
+			task = more
 			runtime.Gosched() // other goroutines have waited in the run queue
 			continue
 		}
 		if more, continues = <-next; !continues {
 			return
 		}
-		j = more
+		task = more
 	}
 }
 
 // finishJob finishes a job and returns the next job of its worker. Without one, the worker waits on
 // next, or ends if continues is false because enough workers are idle.
-func (w *Pool) finishJob(j job, next chan job) (more job, continues bool) {
+func (w *Pool) finishJob(task job, next chan job) (more job, continues bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.period-j.period < uint(len(w.recent)) {
-		w.recent[j.period%2]--
-		if f := w.queued.pop(); f != nil {
-			return w.newJob(f), true
+	if w.period-task.period < uint(len(w.recent)) {
+		w.recent[task.period%2]--
+		if work := w.queued.pop(); work != nil {
+			return w.newJob(work), true
 		}
 	}
 	if len(w.idle) >= maxIdle {

@@ -23,11 +23,11 @@ import (
 func (w *Writer) computeChange(
 	ctx context.Context,
 	req *Request,
-	l *liveObject,
+	live *liveObject,
 	obj registry.Object,
 	ownershipRecorded bool,
 ) (outcome, error) {
-	old := l.obj
+	old := live.obj
 
 	// 1. Check the uid. In an update it is a precondition. In a patch it is a change of the object,
 	// which validation rejects.
@@ -86,7 +86,7 @@ func (w *Writer) computeChange(
 		reservation.Rollback(ctx)
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
-	if errs := w.validateUpdate(ctx, req, l, obj, text); len(errs) > 0 {
+	if errs := w.validateUpdate(ctx, req, live, obj, text); len(errs) > 0 {
 		reservation.Rollback(ctx)
 		return outcome{}, status.Invalid(req.Resource.GroupKind(), obj.GetName(), errs)
 	}
@@ -107,7 +107,7 @@ func (w *Writer) computeChange(
 		return outcome{value: value, obj: obj, reservation: reservation, unchanged: true}, nil
 	case req.canBeRemoved(obj):
 		return outcome{value: value, obj: obj, reservation: reservation, remove: true}, nil
-	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
+	case bytes.Equal(value, live.stored.Value) && !live.stored.Stale():
 		return outcome{reservation: reservation, unchanged: true}, nil
 	}
 	return outcome{value: value, obj: obj, reservation: reservation}, nil
@@ -139,9 +139,9 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj registry.Obje
 
 // checkResourceVersion checks the resourceVersion that the client sent or mutating admission set.
 func (r *Request) checkResourceVersion(obj, old registry.Object) error {
-	rv := obj.GetResourceVersion()
+	resourceVersion := obj.GetResourceVersion()
 	switch {
-	case rv == "" || rv == "0":
+	case resourceVersion == "" || resourceVersion == "0":
 		if r.Resource.Update.RequireResourceVersion {
 			// Kubernetes reports the resource here, and the version as a number.
 			resource := schema.GroupKind{Group: r.Resource.GroupResource().Group, Kind: r.Resource.Resource}
@@ -149,7 +149,7 @@ func (r *Request) checkResourceVersion(obj, old registry.Object) error {
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
 			})
 		}
-	case rv != old.GetResourceVersion():
+	case resourceVersion != old.GetResourceVersion():
 		if err := r.checkVersion(obj); err != nil {
 			return err
 		}
@@ -190,18 +190,18 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 func (w *Writer) validateUpdate(
 	ctx context.Context,
 	req *Request,
-	l *liveObject,
+	live *liveObject,
 	obj registry.Object,
 	text []byte,
 ) field.ErrorList {
-	old := l.obj
+	old := live.obj
 	order, rules := req.Resource.Update.Order, req.Resource.Update.Validate
 	if req.Sub != nil {
 		order = req.Sub.Order
 		rules = req.Sub.ValidateUpdate
 	}
 	errs := meta.ValidateUpdate(req.Resource.Kind, order, obj, old, func(metadataErrors field.ErrorList) field.ErrorList {
-		errs := req.validateDocument(ctx, metadataErrors, obj, text, l.text)
+		errs := req.validateDocument(ctx, metadataErrors, obj, text, live.text)
 		if rules != nil {
 			errs = append(errs, rules(obj, old)...)
 		}

@@ -53,10 +53,10 @@ func TestDeleteCorruptKeepsObjectsThatMayBeReadable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fixture := base.fixture(t)
 			k := fixture.kind("configmaps")
-			rev := fixture.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			revision := fixture.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
 			kv := fixture.store.values[key]
-			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: rev, Err: test.readErr}}
+			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: revision, Err: test.readErr}}
 			fixture.store.values[key] = kv
 			err := fixture.writer.DeleteCorrupt(
 				test.ctx,

@@ -70,12 +70,12 @@ func (w *Writer) createObject(ctx context.Context, req *Request, obj registry.Ob
 		if requestedName == "" && !req.Collection {
 			attrs.Name = candidate.GetName()
 		}
-		res, err := w.tryCreate(ctx, req, candidate, attrs, opts)
+		result, err := w.tryCreate(ctx, req, candidate, attrs, opts)
 		switch {
 		case !apierrors.IsAlreadyExists(err):
-			return res, err
+			return result, err
 		case !generated || attempt == generatedAttempts:
-			return res, w.alreadyExists(ctx, req, candidate)
+			return result, w.alreadyExists(ctx, req, candidate)
 		}
 	}
 }
@@ -87,11 +87,11 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 	if obj.GetGenerateName() != "" {
 		err = apierrors.NewGenerateNameConflict(r.Resource.GroupResource(), obj.GetName(), 1)
 	}
-	if l, failed := w.readLive(
+	if live, failed := w.readLive(
 		ctx,
 		r.ForObject(r.Resource, nil, r.Namespace, obj.GetName()),
 		true,
-	); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+	); failed == nil && live.obj.GetDeletionTimestamp() != nil {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}
 	return err
@@ -255,7 +255,7 @@ func (w *Writer) storeCreated(
 	reservation admission.Reservation,
 ) (Result, error) {
 	key := req.Resource.Key(req.Namespace, obj.GetName())
-	value, rev, err := w.putValue(ctx, req, obj, value, func(ctx context.Context, value []byte) (int64, error) {
+	value, revision, err := w.putValue(ctx, req, obj, value, func(ctx context.Context, value []byte) (int64, error) {
 		return w.Store.Create(ctx, key, value, w.writeOptions(req, req.Resource.Preconditions))
 	})
 	settleReservation(ctx, reservation, err)
@@ -266,16 +266,16 @@ func (w *Writer) storeCreated(
 	if err != nil {
 		return Result{}, refOf(req.Resource, obj.GetName()).Translate(err)
 	}
-	w.reportWritten(req, rev)
-	w.awaitSettled(ctx, req, rev)
-	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
+	w.reportWritten(req, revision)
+	w.awaitSettled(ctx, req, revision)
+	return Result{Item: codec.Item{Stored: value, Revision: revision}, Created: true}, nil
 }
 
 // checkDefined checks the preconditions of a creation that is not executed (a dry run).
-func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
-	for _, p := range k.Preconditions {
-		kv, _, err := w.Store.Get(ctx, p.Key, 0)
-		if errors.Is(err, storage.ErrNotFound) || err == nil && kv.CreateRevision != p.CreateRevision {
+func (w *Writer) checkDefined(ctx context.Context, resource *apiset.Resource) error {
+	for _, p := range resource.Preconditions {
+		stored, _, err := w.Store.Get(ctx, p.Key, 0)
+		if errors.Is(err, storage.ErrNotFound) || err == nil && stored.CreateRevision != p.CreateRevision {
 			return apiset.ErrGone
 		}
 		if corruption := new(storage.CorruptObjectError); err != nil && !errors.As(err, &corruption) {
@@ -286,9 +286,9 @@ func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
 }
 
 // requesterOf returns the user in the form that a kind may record.
-func requesterOf(u *request.User) registry.Requester {
-	if u == nil {
+func requesterOf(user *request.User) registry.Requester {
+	if user == nil {
 		return registry.Requester{}
 	}
-	return registry.Requester{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	return registry.Requester{Name: user.Name, UID: user.UID, Groups: user.Groups, Extra: user.Extra}
 }

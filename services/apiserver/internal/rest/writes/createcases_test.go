@@ -83,13 +83,13 @@ func createCases() []writeCase {
 		},
 		{
 			name:       "create with another namespace",
-			write:      create(func() *corev1.ConfigMap { c := sentConfigMap(); c.Namespace = "other"; return c }()),
+			write:      create(func() *corev1.ConfigMap { config := sentConfigMap(); config.Namespace = "other"; return config }()),
 			wantCode:   400,
 			wantStored: "gone",
 		},
 		{
 			name:          "create invalid object",
-			write:         create(func() *corev1.ConfigMap { c := sentConfigMap(); c.Name = "C"; return c }()),
+			write:         create(func() *corev1.ConfigMap { config := sentConfigMap(); config.Name = "C"; return config }()),
 			wantCode:      422,
 			wantStored:    "gone",
 			wantRollbacks: 1,

@@ -41,16 +41,16 @@ func (w *Writer) Delete(ctx context.Context, req *Request) (Result, error) {
 	var obj registry.Object
 	var action deletion
 	tracing.Event(ctx, eventDelete)
-	res, err := w.modifyLive(ctx, req, op, func(l *liveObject) (outcome, error) {
-		obj = l.obj.DeepCopyObject().(registry.Object)
-		if err := req.CheckPreconditions(l.obj); err != nil {
+	result, err := w.modifyLive(ctx, req, op, func(live *liveObject) (outcome, error) {
+		obj = live.obj.DeepCopyObject().(registry.Object)
+		if err := req.CheckPreconditions(live.obj); err != nil {
 			return outcome{}, err
 		}
 		action = w.beginDeletion(req, obj, deleteOptions)
 		if action.pending && req.BeforeDelete == nil {
 			return outcome{unchanged: true}, nil
 		}
-		if err := w.admitDeletion(ctx, req, l.obj); err != nil {
+		if err := w.admitDeletion(ctx, req, live.obj); err != nil {
 			return outcome{}, err
 		}
 		if req.BeforeDelete != nil {
@@ -58,7 +58,7 @@ func (w *Writer) Delete(ctx context.Context, req *Request) (Result, error) {
 			action.write = true
 		}
 		if !action.write { // the response shows the last stored state
-			return outcome{value: l.kv.Value, remove: action.remove, unchanged: req.DryRun || !action.remove}, nil
+			return outcome{value: live.stored.Value, remove: action.remove, unchanged: req.DryRun || !action.remove}, nil
 		}
 		value, err := req.Resource.Coder.EncodeFor(ctx, obj)
 		if err != nil {
@@ -72,30 +72,30 @@ func (w *Writer) Delete(ctx context.Context, req *Request) (Result, error) {
 
 	// The object has been stored with its deletion timestamp. Remove it now.
 	if action.write && action.remove && !req.DryRun {
-		if res, err = w.removeMarked(ctx, req, obj, res); err != nil {
+		if result, err = w.removeMarked(ctx, req, obj, result); err != nil {
 			return Result{}, err
 		}
 	}
 	tracing.Event(ctx, eventDeleted)
-	res.Object = obj
-	res.Deleted = action.remove
-	return res, nil
+	result.Object = obj
+	result.Deleted = action.remove
+	return result, nil
 }
 
 // removeMarked removes an object that was stored with its deletion timestamp. Its deletion has been
 // admitted and cannot be undone, so a concurrent change of the object does not matter. Neither does
 // a concurrent removal.
 func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
-	l := &liveObject{
-		kv:        storage.KeyValue{Key: r.objectKey(), Value: marked.Stored, ModRevision: marked.Revision},
+	live := &liveObject{
+		stored:    storage.KeyValue{Key: r.objectKey(), Value: marked.Stored, ModRevision: marked.Revision},
 		obj:       obj,
 		confirmed: true,
 	}
-	res, err := w.modifyFrom(ctx, r, "", l, func(l *liveObject) (outcome, error) {
-		if l.obj.GetUID() != obj.GetUID() {
+	res, err := w.modifyFrom(ctx, r, "", live, func(live *liveObject) (outcome, error) {
+		if live.obj.GetUID() != obj.GetUID() {
 			return outcome{}, storage.ErrNotFound
 		}
-		return outcome{value: l.kv.Value, remove: true}, nil
+		return outcome{value: live.stored.Value, remove: true}, nil
 	})
 	if apierrors.IsNotFound(err) {
 		return marked, nil
@@ -109,8 +109,8 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 		return nil
 	}
 	attrs := r.Admission(admission.Delete, nil, live)
-	if o, ok := r.Options.(*metav1.DeleteOptions); ok && !r.Collection {
-		attrs.Options = r.effectiveOptions(live, o)
+	if options, ok := r.Options.(*metav1.DeleteOptions); ok && !r.Collection {
+		attrs.Options = r.effectiveOptions(live, options)
 	}
 	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
@@ -147,11 +147,11 @@ func (r *Request) effectiveOptions(live registry.Object, deleteOptions *metav1.D
 
 // CheckPreconditions checks the preconditions of a deletion against the object.
 func (r *Request) CheckPreconditions(obj registry.Object) error {
-	o, ok := r.Options.(*metav1.DeleteOptions)
-	if !ok || o.Preconditions == nil {
+	options, ok := r.Options.(*metav1.DeleteOptions)
+	if !ok || options.Preconditions == nil {
 		return nil
 	}
-	preconditions := o.Preconditions
+	preconditions := options.Preconditions
 	if r.Resource.Delete.MarkDeletion != nil || r.Resource.Delete.TwoPhase {
 		return r.checkPreconditionsOfSteps(preconditions, obj)
 	}
@@ -171,17 +171,17 @@ func (r *Request) CheckPreconditions(obj registry.Object) error {
 
 // checkPreconditionsOfSteps checks preconditions with the messages that Kubernetes has for kinds
 // with Delete.MarkDeletion or Delete.TwoPhase.
-func (r *Request) checkPreconditionsOfSteps(p *metav1.Preconditions, obj registry.Object) error {
+func (r *Request) checkPreconditionsOfSteps(precondition *metav1.Preconditions, obj registry.Object) error {
 	conflict := func(field string, expected, actual any) error {
 		//nolint:staticcheck // the wording is the API's
 		cause := fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v", field, expected, field, actual)
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, cause)
 	}
-	if p.UID != nil && *p.UID != obj.GetUID() {
-		return conflict("UID", *p.UID, obj.GetUID())
+	if precondition.UID != nil && *precondition.UID != obj.GetUID() {
+		return conflict("UID", *precondition.UID, obj.GetUID())
 	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return conflict("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion())
+	if precondition.ResourceVersion != nil && *precondition.ResourceVersion != obj.GetResourceVersion() {
+		return conflict("ResourceVersion", *precondition.ResourceVersion, obj.GetResourceVersion())
 	}
 	return nil
 }
@@ -246,8 +246,8 @@ func (w *Writer) beginDeletion(req *Request, obj registry.Object, deleteOptions 
 // markGraceful sets the deletion timestamp and grace period of an object of a kind with graceful
 // deletion. marked reports whether they changed. graceOver reports whether the grace period allows
 // removing the object now.
-func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, graceOver bool) {
-	requested := o.GracePeriodSeconds
+func (r *Request) markGraceful(obj registry.Object, options *metav1.DeleteOptions, now time.Time) (marked, graceOver bool) {
+	requested := options.GracePeriodSeconds
 	if requested != nil {
 		requested = ptr.To(nonNegativeGrace(*requested))
 	}
@@ -359,7 +359,7 @@ func notCorrupt(r *Request) error {
 // authorizeUnsafeDelete returns an error unless the user has the permission of unsafe deletions.
 func (w *Writer) authorizeUnsafeDelete(ctx context.Context, req *Request) error {
 	resource := req.Resource
-	d, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
+	decision, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
 		User:         req.User,
 		Verb:         unsafeVerb,
 		Resource:     true,
@@ -370,7 +370,7 @@ func (w *Writer) authorizeUnsafeDelete(ctx context.Context, req *Request) error 
 		Name:         req.Name,
 	})
 	switch {
-	case d == authz.Allow:
+	case decision == authz.Allow:
 		return nil
 	case err != nil:
 		w.Logger.Warn("authorization failed", "resource", resource.Resource, "namespace", req.Namespace, "name", req.Name, "error", err)
@@ -381,8 +381,8 @@ func (w *Writer) authorizeUnsafeDelete(ctx context.Context, req *Request) error 
 }
 
 // IgnoresReadErrors reports whether the options of a deletion allow removing a corrupt object.
-func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
-	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
+func IgnoresReadErrors(options *metav1.DeleteOptions) bool {
+	return options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *options.IgnoreStoreReadErrorWithClusterBreakingPotential
 }
 
 // RejectForCollections returns the error for options that only a deletion of a single object may

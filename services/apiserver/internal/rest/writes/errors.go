@@ -17,7 +17,7 @@ import (
 )
 
 // toAPIError converts an error of the store to an API error. op is the operation of the write.
-func (w *Writer) toAPIError(r *Request, op admission.Operation, err error) error {
+func (w *Writer) toAPIError(r *Request, operation admission.Operation, err error) error {
 	var corruption *storage.CorruptObjectError
 	uid := r.expectedUID()
 	switch {
@@ -25,7 +25,7 @@ func (w *Writer) toAPIError(r *Request, op admission.Operation, err error) error
 		return r.uidConflict(uid, "")
 	case !errors.As(err, &corruption):
 		return r.objectRef().Translate(err)
-	case op == admission.Delete:
+	case operation == admission.Delete:
 		return w.CorruptObjects.OfObject(corruption)
 	}
 	return w.CorruptObjects.OfWrite(corruption)

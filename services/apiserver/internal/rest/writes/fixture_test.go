@@ -76,8 +76,8 @@ func (m *memory) Create(_ context.Context, key string, value []byte, _ storage.W
 	if !shouldApply {
 		return 0, err
 	}
-	rev, swapErr := m.swap(key, value, 0)
-	return rev, errors.Join(err, swapErr)
+	revision, swapErr := m.swap(key, value, 0)
+	return revision, errors.Join(err, swapErr)
 }
 
 func (m *memory) Update(_ context.Context, key string, value []byte, expected int64, _ storage.WriteOptions) (int64, error) {
@@ -85,8 +85,8 @@ func (m *memory) Update(_ context.Context, key string, value []byte, expected in
 	if !shouldApply {
 		return 0, err
 	}
-	rev, swapErr := m.swap(key, value, expected)
-	return rev, errors.Join(err, swapErr)
+	revision, swapErr := m.swap(key, value, expected)
+	return revision, errors.Join(err, swapErr)
 }
 
 func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
@@ -94,8 +94,8 @@ func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...stor
 	if !shouldApply {
 		return 0, err
 	}
-	rev, swapErr := m.swap(key, nil, expected)
-	return rev, errors.Join(err, swapErr)
+	revision, swapErr := m.swap(key, nil, expected)
+	return revision, errors.Join(err, swapErr)
 }
 
 // anyRevision as the expected revision makes swap skip the comparison.
@@ -213,10 +213,10 @@ func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture 
 		source: manualSource{make(chan storage.Batch), make(chan error)},
 	}
 	var resources []watchcache.ResourceConfig
-	addResource := func(k *registry.Kind, coder *codec.KindCodec) {
+	addResource := func(kind *registry.Kind, coder *codec.KindCodec) {
 		resources = append(resources, watchcache.ResourceConfig{
-			Name:   k.GVR().GroupResource().String(),
-			Prefix: apiset.KeyPrefix("/registry", k),
+			Name:   kind.GVR().GroupResource().String(),
+			Prefix: apiset.KeyPrefix("/registry", kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return attributes.Attributes{Namespace: a.Namespace, Name: a.Name}, err
@@ -270,9 +270,9 @@ func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture 
 		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(f)}),
 		Authorizer: (*authorizer)(f),
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(f)},
-		Written: func(r schema.GroupResource, rev int64) {
+		Written: func(r schema.GroupResource, revision int64) {
 			if r.Resource == "configmaps" {
-				f.written = append(f.written, rev)
+				f.written = append(f.written, revision)
 			}
 		},
 		Now:    fixedClock,
@@ -350,34 +350,34 @@ func (f *fixture) syncCache() {
 }
 
 // storeDirectly writes an object to the store, without a Writer, and returns its revision.
-func (f *fixture) storeDirectly(k *apiset.Resource, obj registry.Object) int64 {
+func (f *fixture) storeDirectly(resource *apiset.Resource, obj registry.Object) int64 {
 	f.t.Helper()
-	value, err := k.Coder.EncodeStored(obj)
+	value, err := resource.Coder.EncodeStored(obj)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	rev, err := f.store.swap(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
+	revision, err := f.store.swap(resource.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return rev
+	return revision
 }
 
 // removeDirectly deletes an object in the store, without a Writer.
-func (f *fixture) removeDirectly(k *apiset.Resource, name string) {
-	if _, err := f.store.swap(k.Key("ns", name), nil, anyRevision); err != nil {
+func (f *fixture) removeDirectly(resource *apiset.Resource, name string) {
+	if _, err := f.store.swap(resource.Key("ns", name), nil, anyRevision); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 // storedObject returns an object of the store, or nil if it does not exist.
-func (f *fixture) storedObject(k *apiset.Resource, name string) registry.Object {
+func (f *fixture) storedObject(resource *apiset.Resource, name string) registry.Object {
 	f.t.Helper()
-	kv, ok := f.store.values[k.Key("ns", name)]
+	kv, ok := f.store.values[resource.Key("ns", name)]
 	if !ok {
 		return nil
 	}
-	obj, err := k.Coder.DecodeStored(kv.Value, kv.ModRevision)
+	obj, err := resource.Coder.DecodeStored(kv.Value, kv.ModRevision)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -386,39 +386,39 @@ func (f *fixture) storedObject(k *apiset.Resource, name string) registry.Object 
 
 // storedConfigMap returns a stored config map with data given as pairs.
 func storedConfigMap(data ...string) *corev1.ConfigMap {
-	c := sentConfigMap(data...)
-	c.UID = "uid"
-	c.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
-	return c
+	config := sentConfigMap(data...)
+	config.UID = "uid"
+	config.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
+	return config
 }
 
 // sentConfigMap returns a config map as a client sends it.
 func sentConfigMap(data ...string) *corev1.ConfigMap {
-	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
 	for i := 0; i+1 < len(data); i += 2 {
-		if c.Data == nil {
-			c.Data = map[string]string{}
+		if config.Data == nil {
+			config.Data = map[string]string{}
 		}
-		c.Data[data[i]] = data[i+1]
+		config.Data[data[i]] = data[i+1]
 	}
-	return c
+	return config
 }
 
 // summarize describes a config map in one line: its data, "marked" if it has a deletionTimestamp,
 // and its finalizers. The summary of nil is "gone".
 func summarize(o registry.Object) string {
-	c, ok := o.(*corev1.ConfigMap)
+	config, ok := o.(*corev1.ConfigMap)
 	if !ok {
 		return "gone"
 	}
 	var out []string
-	for _, k := range slices.Sorted(maps.Keys(c.Data)) {
-		out = append(out, k+"="+c.Data[k])
+	for _, k := range slices.Sorted(maps.Keys(config.Data)) {
+		out = append(out, k+"="+config.Data[k])
 	}
-	if c.DeletionTimestamp != nil {
+	if config.DeletionTimestamp != nil {
 		out = append(out, "marked")
 	}
-	return strings.Join(append(out, c.Finalizers...), " ")
+	return strings.Join(append(out, config.Finalizers...), " ")
 }
 
 // requestFor returns a request for a config map.

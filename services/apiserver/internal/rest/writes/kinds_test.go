@@ -350,16 +350,16 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 	b := newBase(t)
 	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
-		f := b.fixture(t, newVersions(t, "v2")...)
-		things := f.kind("things")
-		if _, err := f.store.swap(
+		fixture := b.fixture(t, newVersions(t, "v2")...)
+		things := fixture.kind("things")
+		if _, err := fixture.store.swap(
 			things.Key("ns", "x"),
 			[]byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`),
 			anyRevision,
 		); err != nil {
 			t.Fatal(err)
 		}
-		res, err := mergePatch(patch)(f, f.newRequest("things", "x"))
+		res, err := mergePatch(patch)(fixture, fixture.newRequest("things", "x"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,8 @@ func (w *Writer) authorizeCreate(ctx context.Context, req *Request) error {
 		Namespace:    req.Namespace,
 		Name:         req.Name,
 	}
-	d, reason, err := w.Authorizer.Authorize(ctx, attrs)
-	if d == authz.Allow {
+	decision, reason, err := w.Authorizer.Authorize(ctx, attrs)
+	if decision == authz.Allow {
 		return nil
 	}
 	if err != nil {
@@ -54,14 +54,14 @@ func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj regi
 
 // RecordSentOwnership records the field ownership of the body of a creation that is never stored. As
 // for a stored object, duplicate owner references are removed first.
-func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, m *apply.Manager, obj registry.Object) {
+func (w *Writer) RecordSentOwnership(ctx context.Context, r *Request, manager *apply.Manager, obj registry.Object) {
 	removeDuplicateOwners(ctx, obj, duplicateOwners)
-	w.recordOwnershipAs(ctx, r, m, nil, obj)
+	w.recordOwnershipAs(ctx, r, manager, nil, obj)
 }
 
 // recordOwnershipAs records field ownership like recordOwnership, with the field manager m.
-func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
-	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
+func (w *Writer) recordOwnershipAs(ctx context.Context, r *Request, manager *apply.Manager, live, obj registry.Object) {
+	if err := manager.Update(ctx, live, obj, r.Manager); err != nil {
 		w.Logger.Debug("fields are not owned", "resource", r.Resource.Resource, "namespace", obj.GetNamespace(),
 			"name", obj.GetName(), "error", err)
 		obj.SetManagedFields(nil)

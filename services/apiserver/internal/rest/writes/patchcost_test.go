@@ -114,18 +114,18 @@ func TestPatchCostIncludesWork(t *testing.T) {
 			kind = "pods"
 			object = pod
 		}
-		f := newBase(t).fixture(t)
-		f.storeDirectly(f.kind(kind), object.DeepCopyObject().(registry.Object))
+		fixture := newBase(t).fixture(t)
+		fixture.storeDirectly(fixture.kind(kind), object.DeepCopyObject().(registry.Object))
 		estimate := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return n < large }}
-		r := f.requestFor(object.GetName())
-		r.Resource = f.kind(kind)
+		r := fixture.requestFor(object.GetName())
+		r.Resource = fixture.kind(kind)
 		var err error
 		if r.Patch, err = patch.Decode(tc.typ, []byte(tc.body), false); err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.writer.Patch(ctx, r)
+		_, err = fixture.writer.Patch(ctx, r)
 		if apierrors.IsTooManyRequests(err) != tc.isLarge {
 			t.Errorf("%s: estimate %d bytes, got %v, want rejected %t", name, estimate, err, tc.isLarge)
 		}
@@ -134,16 +134,16 @@ func TestPatchCostIncludesWork(t *testing.T) {
 
 // TestUpdateCostIncludesReplacedObject updates a large object with a small one.
 func TestUpdateCostIncludesReplacedObject(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	const size = 200_000
-	f.storeDirectly(f.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
+	fixture.storeDirectly(fixture.kind("configmaps"), storedConfigMap("large", strings.Repeat("x", size)))
 	for _, admitted := range []bool{false, true} {
 		estimate := 0
 		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "update"})
 		request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = max(estimate, n); return admitted }}
-		r := f.requestFor("c")
+		r := fixture.requestFor("c")
 		r.Object = storedConfigMap("a", "1")
-		_, err := f.writer.Update(ctx, r)
+		_, err := fixture.writer.Update(ctx, r)
 		if admitted && err != nil || !admitted && !apierrors.IsTooManyRequests(err) || estimate < size {
 			t.Errorf("admitted: %t: got estimate %d, error %v, want at least %d bytes, and TooManyRequests unless admitted",
 				admitted, estimate, err, size)
@@ -154,16 +154,16 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 // TestWriteIsSuspendedWhileItSettles checks that a request releases its work limit while it waits
 // until the server has acted on the write.
 func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	suspended, settled := 0, -1
-	f.writer.WaitForRevision = map[schema.GroupResource]func(context.Context, int64){
+	fixture.writer.WaitForRevision = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.FromContext(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
-	r := f.requestFor("c")
+	r := fixture.requestFor("c")
 	r.Object = storedConfigMap("a", "1")
-	if _, err := f.writer.Create(ctx, r); err != nil {
+	if _, err := fixture.writer.Create(ctx, r); err != nil {
 		t.Fatal(err)
 	}
 	if settled != 1 || suspended != 0 {

@@ -11,11 +11,11 @@ import (
 // deletionFinalizers returns the finalizers that the object has after a DELETE: those of the garbage
 // collector are added or removed as the propagation policy requires. It keeps the order if none is
 // added or removed.
-func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
+func (r *Request) deletionFinalizers(obj registry.Object, options *metav1.DeleteOptions) []string {
 	existing := obj.GetFinalizers()
-	desired := r.collectorFinalizer(obj, o)
+	desired := r.collectorFinalizer(obj, options)
 	if r.Resource.Delete.TwoPhase && obj.GetDeletionTimestamp() == nil {
-		desired = firstStepFinalizers(existing, o)
+		desired = firstStepFinalizers(existing, options)
 	}
 	isUnwanted := func(f string) bool { return isCollectorFinalizer(f) && !slices.Contains(desired, f) }
 	isMissing := func(f string) bool { return !slices.Contains(existing, f) }
@@ -35,11 +35,11 @@ func isCollectorFinalizer(f string) bool {
 // the dependents of an object, or none for a deletion in the background. The options take
 // precedence. Without them, the first such finalizer of the object applies, then the default of its
 // kind.
-func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOptions) []string {
+func (r *Request) collectorFinalizer(obj registry.Object, options *metav1.DeleteOptions) []string {
 	if r.Resource.Delete.NoDependents {
 		return nil
 	}
-	if orphan, foreground, set := propagationPolicy(o); set {
+	if orphan, foreground, set := propagationPolicy(options); set {
 		switch {
 		case orphan:
 			return []string{metav1.FinalizerOrphanDependents}
@@ -60,13 +60,13 @@ func (r *Request) collectorFinalizer(obj registry.Object, o *metav1.DeleteOption
 // firstStepFinalizers is collectorFinalizer for the first step of a deletion in two steps. As in
 // Kubernetes, orphanDependents=false means foreground deletion in that step, and an object may have
 // both finalizers.
-func firstStepFinalizers(existing []string, o *metav1.DeleteOptions) (desired []string) {
-	orphan, foreground, set := propagationPolicy(o)
+func firstStepFinalizers(existing []string, options *metav1.DeleteOptions) (desired []string) {
+	orphan, foreground, set := propagationPolicy(options)
 	if !set {
 		orphan = slices.Contains(existing, metav1.FinalizerOrphanDependents)
 		foreground = slices.Contains(existing, metav1.FinalizerDeleteDependents)
 	}
-	if o.OrphanDependents != nil { //nolint:staticcheck // clients still send it
+	if options.OrphanDependents != nil { //nolint:staticcheck // clients still send it
 		foreground = !orphan
 	}
 	if orphan {
@@ -80,12 +80,12 @@ func firstStepFinalizers(existing []string, o *metav1.DeleteOptions) (desired []
 
 // propagationPolicy returns the propagation policy of the options. If neither orphan nor foreground
 // is true, it is deletion in the background. set reports whether the options have a policy.
-func propagationPolicy(o *metav1.DeleteOptions) (orphan, foreground, set bool) {
+func propagationPolicy(options *metav1.DeleteOptions) (orphan, foreground, set bool) {
 	switch {
-	case o.OrphanDependents != nil: //nolint:staticcheck // clients still send it
-		return *o.OrphanDependents, false, true //nolint:staticcheck // clients still send it
-	case o.PropagationPolicy != nil:
-		policy := *o.PropagationPolicy
+	case options.OrphanDependents != nil: //nolint:staticcheck // clients still send it
+		return *options.OrphanDependents, false, true //nolint:staticcheck // clients still send it
+	case options.PropagationPolicy != nil:
+		policy := *options.PropagationPolicy
 		return policy == metav1.DeletePropagationOrphan, policy == metav1.DeletePropagationForeground, true
 	}
 	return false, false, false

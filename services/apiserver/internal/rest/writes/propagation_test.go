@@ -146,16 +146,16 @@ func TestAdmissionSeesEffectiveDeleteOptions(t *testing.T) {
 			uid:            ptr.To(types.UID("u")),
 		},
 	} {
-		f := base.fixture(t)
-		f.storeDirectly(f.kind(test.resource), test.object)
-		f.syncCache()
-		r := f.newRequest(test.resource, "n")
+		fixture := base.fixture(t)
+		fixture.storeDirectly(fixture.kind(test.resource), test.object)
+		fixture.syncCache()
+		r := fixture.newRequest(test.resource, "n")
 		r.Namespace, r.Collection = test.object.GetNamespace(), test.collection
 		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: test.requestedGrace}
-		if _, err := f.writer.Delete(t.Context(), r); err != nil || len(f.validated) == 0 {
-			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", test.name, err, len(f.validated))
+		if _, err := fixture.writer.Delete(t.Context(), r); err != nil || len(fixture.validated) == 0 {
+			t.Fatalf("%s: got error %v, %d admission requests, want none and at least one", test.name, err, len(fixture.validated))
 		}
-		got := f.validated[0].Options.(*metav1.DeleteOptions)
+		got := fixture.validated[0].Options.(*metav1.DeleteOptions)
 		var uid *types.UID
 		if got.Preconditions != nil {
 			uid = got.Preconditions.UID

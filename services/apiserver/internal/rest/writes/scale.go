@@ -137,7 +137,7 @@ func (w *Writer) writeScale(
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
-	res, err := w.modifyLive(ctx, req, admission.Update, func(l *liveObject) (outcome, error) {
+	result, err := w.modifyLive(ctx, req, admission.Update, func(l *liveObject) (outcome, error) {
 		// 1. Compute the desired scale.
 		fields := req.scaledFields(l.obj)
 		live := req.Sub.Scale.FromObject(l.obj)
@@ -191,7 +191,7 @@ func (w *Writer) writeScale(
 	if err != nil {
 		return Result{}, err
 	}
-	obj, err := req.Resource.Coder.DecodeItem(ctx, res.Item)
+	obj, err := req.Resource.Coder.DecodeItem(ctx, result.Item)
 	if err != nil {
 		return Result{}, err
 	}

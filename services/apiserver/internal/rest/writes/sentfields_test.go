@@ -128,17 +128,17 @@ func TestMutatingAdmissionOfScaleSeesNamespace(t *testing.T) {
 // TestUpdateThatRemovesObjectReturnsItsLastVersion removes the last finalizer of an object that is
 // being deleted.
 func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
-	f := newBase(t).fixture(t)
+	fixture := newBase(t).fixture(t)
 	live := storedConfigMap()
 	live.DeletionTimestamp, live.Finalizers = &metav1.Time{Time: now}, []string{"example.com/f"}
-	version := f.storeDirectly(f.kind("configmaps"), live)
-	r := f.requestFor("c")
+	version := fixture.storeDirectly(fixture.kind("configmaps"), live)
+	r := fixture.requestFor("c")
 	r.Object, r.Options = sentConfigMap(), &metav1.UpdateOptions{}
-	result, err := f.writer.Update(t.Context(), r)
+	result, err := fixture.writer.Update(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.storedObject(f.kind("configmaps"), "c") != nil {
+	if fixture.storedObject(fixture.kind("configmaps"), "c") != nil {
 		t.Error("the object still exists")
 	}
 	if result.Item.Revision != version {
@@ -149,14 +149,14 @@ func TestUpdateThatRemovesObjectReturnsItsLastVersion(t *testing.T) {
 // TestUpdateOfAbsentObjectWarnsOfDuplicateOwners checks that duplicate owner references are found
 // before the object is.
 func TestUpdateOfAbsentObjectWarnsOfDuplicateOwners(t *testing.T) {
-	f := newBase(t).fixture(t)
-	r := f.requestFor("c")
+	fixture := newBase(t).fixture(t)
+	r := fixture.requestFor("c")
 	obj := sentConfigMap()
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "u"}
 	obj.OwnerReferences = []metav1.OwnerReference{owner, owner}
 	r.Object, r.Options = obj, &metav1.UpdateOptions{}
 	ctx, warnings := requesttest.WithWarnings(t.Context())
-	if _, err := f.writer.Update(ctx, r); !apierrors.IsNotFound(err) {
+	if _, err := fixture.writer.Update(ctx, r); !apierrors.IsNotFound(err) {
 		t.Errorf("got error %v, want not found", err)
 	}
 	if got := warnings.Headers(); len(got) != 1 || !strings.Contains(got[0], "duplicate entries") {

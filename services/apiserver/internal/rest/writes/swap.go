@@ -20,8 +20,8 @@ import (
 
 // liveObject is the state of an object that a write starts from.
 type liveObject struct {
-	kv  storage.KeyValue
-	obj registry.Object
+	stored storage.KeyValue
+	obj    registry.Object
 	// text is the served document of an object without a Go type.
 	text []byte
 	// confirmed reports whether the state comes from the store rather than the cache.
@@ -34,16 +34,16 @@ const minCounted = 8 << 10
 
 // waitForWork waits until work on the object may start. Even a small change of a large object is
 // large work.
-func (l *liveObject) waitForWork(ctx context.Context, r *Request) error {
-	size := len(l.kv.Value)
+func (live *liveObject) waitForWork(ctx context.Context, r *Request) error {
+	size := len(live.stored.Value)
 	if size >= minCounted && size < request.LargeBody {
-		if values, ok := r.Resource.Coder.Values(l.kv.Value); ok {
+		if values, ok := r.Resource.Coder.Values(live.stored.Value); ok {
 			size = request.PerValue * values
 		} else {
-			size = request.WeightOfJSON(l.kv.Value)
+			size = request.WeightOfJSON(live.stored.Value)
 		}
 	}
-	return request.Estimate(ctx, max(size, len(l.kv.Value)))
+	return request.Estimate(ctx, max(size, len(live.stored.Value)))
 }
 
 // maxAttempts is how many write conflicts an operation retries. Up to that many concurrent writers
@@ -60,38 +60,38 @@ func (w *Writer) readLive(ctx context.Context, req *Request, confirmed bool) (*l
 			return nil, err
 		}
 		if !confirmed {
-			l := &liveObject{
-				kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision},
+			live := &liveObject{
+				stored: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision},
 			}
-			return l, l.decodeValue(ctx, req)
+			return live, live.decodeValue(ctx, req)
 		}
 	}
-	kv, _, err := w.Store.Get(ctx, req.objectKey(), 0)
+	stored, _, err := w.Store.Get(ctx, req.objectKey(), 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := req.Resource.Store.Entry(kv).Corrupt(); err != nil {
+	if err := req.Resource.Store.Entry(stored).Corrupt(); err != nil {
 		return nil, err
 	}
-	l := &liveObject{kv: kv, confirmed: true}
-	return l, l.decodeValue(ctx, req)
+	live := &liveObject{stored: stored, confirmed: true}
+	return live, live.decodeValue(ctx, req)
 }
 
 // decodeValue decodes the value. It waits until work on the object may start.
-func (l *liveObject) decodeValue(ctx context.Context, req *Request) (err error) {
-	if err := l.kv.Corrupt(); err != nil {
+func (live *liveObject) decodeValue(ctx context.Context, req *Request) (err error) {
+	if err := live.stored.Corrupt(); err != nil {
 		return err
 	}
-	if err := l.waitForWork(ctx, req); err != nil {
+	if err := live.waitForWork(ctx, req); err != nil {
 		return err
 	}
 	defer audit.FromContext(ctx).StartTimer(audit.Decoding).Stop()
-	l.obj, l.text, err = req.Resource.Coder.DecodeWithJSON(
+	live.obj, live.text, err = req.Resource.Coder.DecodeWithJSON(
 		ctx,
-		codec.Item{Stored: req.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision},
+		codec.Item{Stored: req.withoutLazyField(live.stored.Value), Revision: live.stored.ModRevision},
 	)
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
-		return &storage.CorruptObjectError{Key: req.objectKey(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+		return &storage.CorruptObjectError{Key: req.objectKey(), Revision: live.stored.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
@@ -144,11 +144,11 @@ func (r *Request) encodeStored(ctx context.Context, obj registry.Object, text []
 
 // Read returns the object as it is in the store now.
 func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
-	l, err := w.readLive(ctx, r, true)
+	live, err := w.readLive(ctx, r, true)
 	if err != nil {
 		return nil, w.toAPIError(r, admission.Delete, err)
 	}
-	return l.obj, nil
+	return live.obj, nil
 }
 
 // outcome is the result of computing a write.
@@ -176,7 +176,7 @@ func (w *Writer) putValue(
 ) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	resume := request.Suspend(ctx)
-	rev, err := write(req.withStoredValue(ctx), value)
+	revision, err := write(req.withStoredValue(ctx), value)
 	resume()
 	if err == nil {
 		request.Step(ctx, request.StepWritten)
@@ -186,16 +186,16 @@ func (w *Writer) putValue(
 	isApply := req.Patch != nil && req.Patch.ServerSideApply
 	canShrink := obj != nil && obj.GetManagedFields() != nil && !isApply
 	if !errors.Is(err, storage.ErrTooLarge) || !canShrink {
-		return value, rev, err
+		return value, revision, err
 	}
 	obj.SetManagedFields(nil)
 	if value, err = req.encodeObject(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
 	resume = request.Suspend(ctx)
-	rev, err = write(req.withStoredValue(ctx), value)
+	revision, err = write(req.withStoredValue(ctx), value)
 	resume()
-	return value, rev, err
+	return value, revision, err
 }
 
 // reportWritten reports a written revision to Written.
@@ -230,15 +230,15 @@ func (w *Writer) modifyOrCreate(
 	create func() (Result, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
-		res, err := w.modifyLive(ctx, r, admission.Update, compute)
+		result, err := w.modifyLive(ctx, r, admission.Update, compute)
 		if err == nil || create == nil || !apierrors.IsNotFound(err) {
-			return res, err
+			return result, err
 		}
-		res, err = create()
+		result, err = create()
 		if attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
 			continue
 		}
-		return res, err
+		return result, err
 	}
 }
 
@@ -249,43 +249,43 @@ func (w *Writer) modifyOrCreate(
 func (w *Writer) modifyLive(
 	ctx context.Context,
 	r *Request,
-	op admission.Operation,
+	operation admission.Operation,
 	compute func(*liveObject) (outcome, error),
 ) (Result, error) {
-	l, err := w.readLive(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
+	live, err := w.readLive(ctx, r, operation != "" && w.Admission.CallsExternal(ctx, r.Admission(operation, nil, nil)))
 	if err != nil {
-		return Result{}, w.toAPIError(r, op, err)
+		return Result{}, w.toAPIError(r, operation, err)
 	}
-	return w.modifyFrom(ctx, r, op, l, compute)
+	return w.modifyFrom(ctx, r, operation, live, compute)
 }
 
 // modifyFrom is the loop of modifyLive. It starts from the state l.
 func (w *Writer) modifyFrom(
 	ctx context.Context,
 	req *Request,
-	op admission.Operation,
-	l *liveObject,
+	operation admission.Operation,
+	live *liveObject,
 	compute func(*liveObject) (outcome, error),
 ) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		rollbackWarnings := request.CheckpointWarnings(ctx)
 
 		// 1. Compute the new object.
-		out, computeErr := compute(l)
+		out, computeErr := compute(live)
 
 		// 2. Confirm a cached state on which no swap will follow: an error, or no change.
-		if (computeErr != nil || out.unchanged) && !l.confirmed {
+		if (computeErr != nil || out.unchanged) && !live.confirmed {
 			fresh, err := w.readLive(ctx, req, true)
 			if err != nil {
 				out.rollbackReservation(ctx)
-				return Result{}, w.toAPIError(req, op, err)
+				return Result{}, w.toAPIError(req, operation, err)
 			}
 			// A write without changes still rewrites a value that is stored in an old form.
-			rewriteStale := computeErr == nil && !req.DryRun && fresh.kv.Stale()
-			if fresh.kv.ModRevision != l.kv.ModRevision || rewriteStale {
+			rewriteStale := computeErr == nil && !req.DryRun && fresh.stored.Stale()
+			if fresh.stored.ModRevision != live.stored.ModRevision || rewriteStale {
 				out.rollbackReservation(ctx)
 				rollbackWarnings()
-				l = fresh
+				live = fresh
 				continue
 			}
 		}
@@ -293,72 +293,72 @@ func (w *Writer) modifyFrom(
 			return Result{}, req.objectRef().Translate(computeErr)
 		}
 		if out.unchanged {
-			return out.resultUnchanged(ctx, l), nil
+			return out.resultUnchanged(ctx, live), nil
 		}
 
 		// 3. Swap.
-		rev, err := w.compareAndSwap(ctx, req, l, &out)
+		revision, err := w.compareAndSwap(ctx, req, live, &out)
 		if err == nil {
-			w.reportStored(ctx, req, l, out, rev)
-			if out.remove && op == admission.Update { // as in Kubernetes, the response has the last version
-				rev = l.kv.ModRevision
+			w.reportStored(ctx, req, live, out, revision)
+			if out.remove && operation == admission.Update { // as in Kubernetes, the response has the last version
+				revision = live.stored.ModRevision
 			}
-			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
+			return Result{Item: codec.Item{Stored: out.value, Revision: revision}}, nil
 		}
 
 		// 4. After a conflict, start again from the live value that the store returned.
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
-			return Result{}, w.toAPIError(req, op, err)
+			return Result{}, w.toAPIError(req, operation, err)
 		}
 		rollbackWarnings()
-		l = &liveObject{kv: conflict.Live, confirmed: true}
-		if err := l.decodeValue(ctx, req); err != nil {
-			return Result{}, w.toAPIError(req, op, err)
+		live = &liveObject{stored: conflict.Live, confirmed: true}
+		if err := live.decodeValue(ctx, req); err != nil {
+			return Result{}, w.toAPIError(req, operation, err)
 		}
 	}
 }
 
 // resultUnchanged returns the result of an outcome that leaves the store unchanged.
-func (o *outcome) resultUnchanged(ctx context.Context, l *liveObject) Result {
+func (o *outcome) resultUnchanged(ctx context.Context, live *liveObject) Result {
 	o.rollbackReservation(ctx)
-	value := l.kv.Value
+	value := live.stored.Value
 	if o.value != nil { // a dry run
 		value = o.value
 	}
-	return Result{Item: codec.Item{Stored: value, Revision: l.kv.ModRevision}}
+	return Result{Item: codec.Item{Stored: value, Revision: live.stored.ModRevision}}
 }
 
 // compareAndSwap replaces or removes the object if it is still the live one. It sets out.value to
 // the stored value, settles the reservation, and returns the revision.
-func (w *Writer) compareAndSwap(ctx context.Context, r *Request, l *liveObject, out *outcome) (rev int64, err error) {
+func (w *Writer) compareAndSwap(ctx context.Context, r *Request, live *liveObject, out *outcome) (revision int64, err error) {
 	if out.remove {
 		resume := request.Suspend(ctx)
-		rev, err = w.Store.Delete(ctx, r.objectKey(), l.kv.ModRevision, r.ExtraPreconditions...)
+		revision, err = w.Store.Delete(ctx, r.objectKey(), live.stored.ModRevision, r.ExtraPreconditions...)
 		resume()
 	} else {
 		update := func(ctx context.Context, value []byte) (int64, error) {
-			return w.Store.Update(ctx, r.objectKey(), value, l.kv.ModRevision, w.writeOptions(r, nil))
+			return w.Store.Update(ctx, r.objectKey(), value, live.stored.ModRevision, w.writeOptions(r, nil))
 		}
-		out.value, rev, err = w.putValue(ctx, r, out.obj, out.value, update)
+		out.value, revision, err = w.putValue(ctx, r, out.obj, out.value, update)
 	}
 	if out.reservation != nil {
 		settleReservation(ctx, out.reservation, err)
 	}
-	return rev, err
+	return revision, err
 }
 
 // reportStored reports a stored outcome to the components that follow the writes of the kind.
-func (w *Writer) reportStored(ctx context.Context, r *Request, l *liveObject, out outcome, rev int64) {
-	w.reportWritten(r, rev)
+func (w *Writer) reportStored(ctx context.Context, r *Request, live *liveObject, out outcome, revision int64) {
+	w.reportWritten(r, revision)
 	if out.remove {
 		if allocator := w.allocatorOf(r); allocator != nil {
-			allocator.Release(ctx, l.obj)
+			allocator.Release(ctx, live.obj)
 		}
 		return
 	}
-	w.observeUpdate(r, l.obj, out.obj)
-	w.awaitSettled(ctx, r, rev)
+	w.observeUpdate(r, live.obj, out.obj)
+	w.awaitSettled(ctx, r, revision)
 }
 
 // rollbackReservation rolls back the reservation of an outcome that is not written.

@@ -33,8 +33,8 @@ func (w *Writer) Update(ctx context.Context, req *Request) (Result, error) {
 		obj.SetNamespace(req.objectNamespace())
 		return obj
 	}
-	compute := func(l *liveObject) (outcome, error) {
-		return w.computeChange(ctx, req, l, desired(), false)
+	compute := func(live *liveObject) (outcome, error) {
+		return w.computeChange(ctx, req, live, desired(), false)
 	}
 	var create func() (Result, error)
 	if req.Resource.Update.AllowCreateOnUpdate && req.Sub == nil {
@@ -46,20 +46,20 @@ func (w *Writer) Update(ctx context.Context, req *Request) (Result, error) {
 // UpdateStored updates the object by applying change to a copy of the live object. A retry applies
 // it to the newer state. An error of change cancels the write.
 func (w *Writer) UpdateStored(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
-	return w.modifyLive(ctx, r, admission.Update, func(l *liveObject) (outcome, error) {
-		obj := l.obj.DeepCopyObject().(registry.Object)
+	return w.modifyLive(ctx, r, admission.Update, func(live *liveObject) (outcome, error) {
+		obj := live.obj.DeepCopyObject().(registry.Object)
 		if err := change(obj); err != nil {
 			return outcome{}, err
 		}
-		return w.computeChange(ctx, r, l, obj, false)
+		return w.computeChange(ctx, r, live, obj, false)
 	})
 }
 
 // UpdateUnvalidated is UpdateStored without admission and without the rules of the kind. It is for
 // operations that were admitted before and that ensure the rules themselves.
 func (w *Writer) UpdateUnvalidated(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
-	return w.modifyLive(ctx, r, "", func(l *liveObject) (outcome, error) {
-		obj := l.obj.DeepCopyObject().(registry.Object)
+	return w.modifyLive(ctx, r, "", func(live *liveObject) (outcome, error) {
+		obj := live.obj.DeepCopyObject().(registry.Object)
 		if err := change(obj); err != nil {
 			return outcome{}, err
 		}
@@ -85,9 +85,9 @@ func (w *Writer) Patch(ctx context.Context, req *Request) (Result, error) {
 	if req.Sub != nil && req.Sub.Scale != nil {
 		return w.patchScale(ctx, req)
 	}
-	compute := func(l *liveObject) (outcome, error) {
+	compute := func(live *liveObject) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := req.applyPatch(ctx, w.patchTarget(req, l.obj, func() bool { return l.isStoredInRequestVersion(req) }))
+		obj, err := req.applyPatch(ctx, w.patchTarget(req, live.obj, func() bool { return live.isStoredInRequestVersion(req) }))
 		if err == nil {
 			err = req.checkIdentity(obj)
 		}
@@ -95,7 +95,7 @@ func (w *Writer) Patch(ctx context.Context, req *Request) (Result, error) {
 			return outcome{}, err
 		}
 		tracing.Event(ctx, eventAdmit)
-		return w.computeChange(ctx, req, l, obj, req.Patch.ServerSideApply)
+		return w.computeChange(ctx, req, live, obj, req.Patch.ServerSideApply)
 	}
 	var create func() (Result, error)
 	if req.Patch.ServerSideApply && req.Sub == nil {
@@ -183,9 +183,9 @@ func (w *Writer) patchTarget(req *Request, obj registry.Object, defaulted func()
 
 // isStoredInRequestVersion reports whether a document is stored in the version of the request. Then
 // it already has the defaults of that version. A converted document gets them when it is decoded.
-func (l *liveObject) isStoredInRequestVersion(r *Request) bool {
+func (live *liveObject) isStoredInRequestVersion(r *Request) bool {
 	version := ""
-	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
+	_ = jsontext.Members(live.stored.Value, func(name, value []byte) bool {
 		if string(name) != "apiVersion" {
 			return true
 		}

@@ -58,7 +58,7 @@ func updateCases() []writeCase {
 		{
 			name:       "update another name",
 			existing:   storedConfigMap(),
-			write:      update(func() *corev1.ConfigMap { c := sentConfigMap(); c.Name = "d"; return c }()),
+			write:      update(func() *corev1.ConfigMap { config := sentConfigMap(); config.Name = "d"; return config }()),
 			wantCode:   400,
 			wantStored: "",
 		},

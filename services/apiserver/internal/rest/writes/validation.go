@@ -182,17 +182,17 @@ func (r *Request) addUpdateWarnings(ctx context.Context, obj, old registry.Objec
 
 // addDeclarativeErrors runs the declarative validation of a kind. errs holds the errors of the
 // handwritten validation. It returns the errors that the client gets.
-func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
-	if k.DeclarativeValidation == nil || !w.Declared.Enabled {
+func (w *Writer) addDeclarativeErrors(kind *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
+	if kind.DeclarativeValidation == nil || !w.Declared.Enabled {
 		return errs
 	}
-	declared, ok := w.validateDeclared(k, obj)
+	declared, ok := w.validateDeclared(kind, obj)
 	if !ok && !w.Declared.Takeover {
 		return errs
 	}
 	for _, difference := range unmatchedErrors(errs.ExtractCoveredByDeclarative(), declared) {
 		w.Metrics.mismatches.Inc()
-		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(),
+		w.Logger.Warn("declarative and handwritten validation differ", "kind", kind.GVK().String(),
 			"difference", difference, "takeover", w.Declared.Takeover)
 	}
 	if !w.Declared.Takeover {
@@ -203,16 +203,16 @@ func (w *Writer) addDeclarativeErrors(k *registry.Kind, obj registry.Object, err
 
 // validateDeclared runs the declarative validation. If it panics, ok is false and errs holds the
 // panic.
-func (w *Writer) validateDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
+func (w *Writer) validateDeclared(kind *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			w.Metrics.panics.Inc()
-			w.Logger.Error("panic during declared validation", "kind", k.GVK().String(), "panic", r)
+			w.Logger.Error("panic during declared validation", "kind", kind.GVK().String(), "panic", r)
 			errs = field.ErrorList{field.InternalError(nil, fmt.Errorf("panic during declarative validation: %v", r))}
 			ok = false
 		}
 	}()
-	return k.DeclarativeValidation(obj), true
+	return kind.DeclarativeValidation(obj), true
 }
 
 // unmatchedErrors returns the errors that only one side reports. Two errors are equal if they have

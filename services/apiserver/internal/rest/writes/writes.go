@@ -69,10 +69,10 @@ type Writer struct {
 }
 
 // New returns a Writer.
-func New(c Config) *Writer {
-	w := &Writer{Config: c}
-	if c.Fields != nil {
-		w.scales = c.Fields.Standalone(&registry.Kind{
+func New(config Config) *Writer {
+	w := &Writer{Config: config}
+	if config.Fields != nil {
+		w.scales = config.Fields.Standalone(&registry.Kind{
 			Names:   registry.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind},
 			Virtual: true, New: declare.New[autoscalingv1.Scale],
 		}, "scale")
@@ -170,9 +170,9 @@ func (r *Request) GVK() schema.GroupVersionKind {
 }
 
 // Admission returns the admission request of the write.
-func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
+func (r *Request) Admission(operation admission.Operation, obj, old runtime.Object) *admission.Request {
 	req := &admission.Request{
-		Operation: op,
+		Operation: operation,
 		Resource:  r.Resource.Kind,
 		Kind:      r.GVK(),
 		Namespace: r.Namespace,
@@ -223,8 +223,8 @@ func (r *Request) objectRef() status.Ref { return refOf(r.Resource, r.Name) }
 func (r *Request) fieldManager() *apply.Manager { return r.Resource.Owner(r.Sub) }
 
 // refOf returns the reference that messages use for an object.
-func refOf(k *apiset.Resource, name string) status.Ref {
-	return status.Ref{Resource: k.GroupResource(), Name: name}
+func refOf(resource *apiset.Resource, name string) status.Ref {
+	return status.Ref{Resource: resource.GroupResource(), Name: name}
 }
 
 func newUID() types.UID { return types.UID(uuid.NewString()) }
@@ -292,15 +292,15 @@ func NewMetrics(registerer prometheus.Registerer) Metrics {
 			"Number of times declarative validation results differed from handwritten validation results for core types."),
 		panics: counter("declarative_validation_panic_total", "Number of times declarative validation has panicked during validation."),
 	}
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	comparisons := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "apiserver_request_timestamp_comparison_time",
 		Help:    "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0},
 	}, []string{"code_path"})
-	metrics.fast = v.WithLabelValues("unequalObjectsFast")
-	metrics.slow = v.WithLabelValues("unequalObjectsSlow")
-	metrics.equal = v.WithLabelValues("equalObjectsSlow")
-	registerer.MustRegister(metrics.mismatches, metrics.panics, v)
+	metrics.fast = comparisons.WithLabelValues("unequalObjectsFast")
+	metrics.slow = comparisons.WithLabelValues("unequalObjectsSlow")
+	metrics.equal = comparisons.WithLabelValues("equalObjectsSlow")
+	registerer.MustRegister(metrics.mismatches, metrics.panics, comparisons)
 	return metrics
 }
 

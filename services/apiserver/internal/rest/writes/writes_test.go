@@ -48,9 +48,9 @@ type writeFunc func(*fixture, *writes.Request) (writes.Result, error)
 type swapHook func(f *fixture, n int, key string) (applyAnyway bool, err error)
 
 // create returns an operation that creates a config map.
-func create(c *corev1.ConfigMap) writeFunc {
+func create(config *corev1.ConfigMap) writeFunc {
 	return func(f *fixture, r *writes.Request) (writes.Result, error) {
-		r.Object = c
+		r.Object = config
 		r.Name = ""
 		r.Options = &metav1.CreateOptions{}
 		return f.writer.Create(context.Background(), r)
@@ -58,9 +58,9 @@ func create(c *corev1.ConfigMap) writeFunc {
 }
 
 // update returns an operation that updates a config map.
-func update(c *corev1.ConfigMap) writeFunc {
+func update(config *corev1.ConfigMap) writeFunc {
 	return func(f *fixture, r *writes.Request) (writes.Result, error) {
-		r.Object = c
+		r.Object = config
 		r.Options = &metav1.UpdateOptions{}
 		return f.writer.Update(context.Background(), r)
 	}
@@ -99,9 +99,9 @@ func forceApplyConfig(data string) writeFunc {
 }
 
 // deleteWith returns an operation that deletes the config map with the options.
-func deleteWith(o metav1.DeleteOptions) writeFunc {
+func deleteWith(options metav1.DeleteOptions) writeFunc {
 	return func(f *fixture, r *writes.Request) (writes.Result, error) {
-		r.Options = &o
+		r.Options = &options
 		return f.writer.Delete(context.Background(), r)
 	}
 }
@@ -121,31 +121,31 @@ func precondition(uid, version string) metav1.DeleteOptions {
 
 // atVersion sets the resourceVersion of a config map. It and the functions down to generateName
 // change the config map and return it.
-func atVersion(c *corev1.ConfigMap, version string) *corev1.ConfigMap {
-	c.ResourceVersion = version
-	return c
+func atVersion(config *corev1.ConfigMap, version string) *corev1.ConfigMap {
+	config.ResourceVersion = version
+	return config
 }
 
-func withUID(c *corev1.ConfigMap, uid string) *corev1.ConfigMap {
-	c.UID = types.UID(uid)
-	return c
+func withUID(config *corev1.ConfigMap, uid string) *corev1.ConfigMap {
+	config.UID = types.UID(uid)
+	return config
 }
 
-func withFinalizers(c *corev1.ConfigMap, finalizers ...string) *corev1.ConfigMap {
-	c.Finalizers = finalizers
-	return c
+func withFinalizers(config *corev1.ConfigMap, finalizers ...string) *corev1.ConfigMap {
+	config.Finalizers = finalizers
+	return config
 }
 
-func markDeleted(c *corev1.ConfigMap) *corev1.ConfigMap {
-	c.DeletionTimestamp = &metav1.Time{Time: now}
-	c.DeletionGracePeriodSeconds = ptr.To(int64(0))
-	return c
+func markDeleted(config *corev1.ConfigMap) *corev1.ConfigMap {
+	config.DeletionTimestamp = &metav1.Time{Time: now}
+	config.DeletionGracePeriodSeconds = ptr.To(int64(0))
+	return config
 }
 
-func generateName(c *corev1.ConfigMap) *corev1.ConfigMap {
-	c.Name = ""
-	c.GenerateName = "c-"
-	return c
+func generateName(config *corev1.ConfigMap) *corev1.ConfigMap {
+	config.Name = ""
+	config.GenerateName = "c-"
+	return config
 }
 
 // beforeFirstSwap returns a hook that calls interfere before the first swap.
@@ -167,8 +167,8 @@ func beforeEverySwap(interfere func(f *fixture, n int, key string)) swapHook {
 }
 
 // overwriteWith returns a function that stores a config map as another client would.
-func overwriteWith(c *corev1.ConfigMap) func(*fixture, string) {
-	return func(f *fixture, _ string) { f.storeDirectly(f.kind("configmaps"), c) }
+func overwriteWith(config *corev1.ConfigMap) func(*fixture, string) {
+	return func(f *fixture, _ string) { f.storeDirectly(f.kind("configmaps"), config) }
 }
 
 // deleteDirectly deletes the config map "c" as another client would.
@@ -176,9 +176,9 @@ func deleteDirectly(f *fixture, _ string) { f.removeDirectly(f.kind("configmaps"
 
 // createSameName creates the object that the request is about to create.
 func createSameName(f *fixture, key string) {
-	c := storedConfigMap()
-	c.Name = key[strings.LastIndexByte(key, '/')+1:]
-	f.storeDirectly(f.kind("configmaps"), c)
+	config := storedConfigMap()
+	config.Name = key[strings.LastIndexByte(key, '/')+1:]
+	f.storeDirectly(f.kind("configmaps"), config)
 }
 
 // failAfterApplying returns a hook that makes each swap return an error although it is applied, as
@@ -211,13 +211,13 @@ func TestWritesHaveExpectedEffects(t *testing.T) {
 	b := newBase(t)
 	for _, tc := range writeCases() {
 		t.Run(tc.name, func(t *testing.T) {
-			f := b.fixture(t)
-			f.setup(&tc)
-			r := f.requestFor("c")
+			fixture := b.fixture(t)
+			fixture.setup(&tc)
+			r := fixture.requestFor("c")
 			r.DryRun = tc.dryRun
-			res, err := tc.write(f, r)
-			f.checkError(&tc, err)
-			f.checkEffects(&tc, res, err)
+			res, err := tc.write(fixture, r)
+			fixture.checkError(&tc, err)
+			fixture.checkEffects(&tc, res, err)
 		})
 	}
 }
