@@ -14,9 +14,9 @@ import (
 
 // Command returns the service with default flags.
 func Command() options.Command {
-	o := config.NewOptions()
-	run := func(ctx context.Context, log *slog.Logger) error { return build.Run(ctx, o, log) }
-	return options.Command{Name: config.Name, Short: config.Short, Options: o, Run: run, Commands: []options.Command{config.SnapshotCommand(), healthcheck.Command()}}
+	serverOptions := config.NewOptions()
+	run := func(ctx context.Context, log *slog.Logger) error { return build.Run(ctx, serverOptions, log) }
+	return options.Command{Name: config.Name, Short: config.Short, Options: serverOptions, Run: run, Commands: []options.Command{config.SnapshotCommand(), healthcheck.Command()}}
 }
 
 // Snapshot returns the command that saves, inspects and restores snapshots of etcd.

@@ -30,8 +30,8 @@ type AdmissionOptions struct {
 	mayAuthorizeNodes bool
 }
 
-func (o *AdmissionOptions) addFlags(s *options.Sections) {
-	flagSet := s.Set("admission")
+func (o *AdmissionOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("admission")
 	flagSet.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
 		"Admission plugins to enable in addition to the default ones. Disabled by default: "+
 			strings.Join(plugins.DisabledByDefault(), ", ")+
@@ -66,16 +66,16 @@ func (o *AdmissionOptions) validate() (errs []error) {
 		{flag: "disable-admission-plugins", names: o.Disable},
 	}
 	for _, list := range lists {
-		for _, p := range list.names {
-			if !slices.Contains(plugins.Names(), p) {
-				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", list.flag, p))
+		for _, plugin := range list.names {
+			if !slices.Contains(plugins.Names(), plugin) {
+				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", list.flag, plugin))
 			}
 		}
 	}
 	var both []string
-	for _, p := range o.Enable {
-		if slices.Contains(o.Disable, p) {
-			both = append(both, p)
+	for _, plugin := range o.Enable {
+		if slices.Contains(o.Disable, plugin) {
+			both = append(both, plugin)
 		}
 	}
 	if len(both) > 0 {

@@ -24,15 +24,15 @@ type AggregationOptions struct {
 	Peers           PeerOptions
 }
 
-func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
-	m.BoolVar(&o.Routing, "enable-aggregator-routing", false,
+func (o *AggregationOptions) addFlags(flagSet *pflag.FlagSet) {
+	flagSet.BoolVar(&o.Routing, "enable-aggregator-routing", false,
 		"Route requests for webhooks and extension servers to the endpoints of their services instead of the cluster IP.")
-	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true,
+	flagSet.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true,
 		"Reject redirects of extension servers instead of forwarding them to clients.")
-	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "",
+	flagSet.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "",
 		"Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
-	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
-	o.Peers.addFlags(m)
+	flagSet.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
+	o.Peers.addFlags(flagSet)
 }
 
 // PeerOptions configure requests to other API servers of the cluster (peers).
@@ -42,14 +42,14 @@ type PeerOptions struct {
 	AdvertiseIP, AdvertisePort string
 }
 
-func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
+func (o *PeerOptions) addFlags(flagSet *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
-	f.StringVar(&o.CAFile, "peer-ca-file", "",
+	flagSet.StringVar(&o.CAFile, "peer-ca-file", "",
 		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+
 			gate)
-	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "",
+	flagSet.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "",
 		"Address at which other API servers reach this one. Defaults to --advertise-address."+gate)
-	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "",
+	flagSet.StringVar(&o.AdvertisePort, "peer-advertise-port", "",
 		"Port at which other API servers reach this one. Defaults to --secure-port."+gate)
 }
 
@@ -58,13 +58,13 @@ func (o *Options) validatePeers() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	peerOptions := &o.Aggregation.Peers
 	if !o.Features.Enabled(gate) {
-		for _, f := range []struct{ name, value string }{
+		for _, flag := range []struct{ name, value string }{
 			{name: "peer-ca-file", value: peerOptions.CAFile},
 			{name: "peer-advertise-ip", value: peerOptions.AdvertiseIP},
 			{name: "peer-advertise-port", value: peerOptions.AdvertisePort},
 		} {
-			if f.value != "" {
-				bad("--%s requires %s feature to be turned on", f.name, gate)
+			if flag.value != "" {
+				bad("--%s requires %s feature to be turned on", flag.name, gate)
 			}
 		}
 		return errs
@@ -111,24 +111,24 @@ func newServiceOptions() ServiceOptions {
 	}
 }
 
-func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
-	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24",
+func (o *ServiceOptions) addFlags(flagSet *pflag.FlagSet) {
+	flagSet.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24",
 		"CIDR ranges of service cluster IPs, at most one per IP family.")
-	m.Var(&o.NodePorts, "service-node-port-range",
+	flagSet.Var(&o.NodePorts, "service-node-port-range",
 		"Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
-	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port",
+	flagSet.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port",
 		0, "If not 0, the kubernetes service has type NodePort and this port.")
-	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease,
+	flagSet.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease,
 		"Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 
 func (o *ServiceOptions) complete() error {
-	for _, r := range strings.Split(o.ClusterIPRange, ",") {
-		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
+	for _, text := range strings.Split(o.ClusterIPRange, ",") {
+		_, serviceRange, err := net.ParseCIDR(strings.TrimSpace(text))
 		if err != nil {
 			return fmt.Errorf("--service-cluster-ip-range: %w", err)
 		}
-		o.Ranges = append(o.Ranges, n)
+		o.Ranges = append(o.Ranges, serviceRange)
 	}
 	return nil
 }

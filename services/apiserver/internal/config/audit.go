@@ -53,8 +53,8 @@ func newAuditOptions() AuditOptions {
 	}
 }
 
-func (o *AuditOptions) addFlags(s *options.Sections) {
-	flagSet := s.Set("auditing")
+func (o *AuditOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("auditing")
 	flagSet.StringVar(&o.PolicyFile, "audit-policy-file", "",
 		"File with the audit policy. If empty, no request is audited. The file is reloaded when it changes.")
 	l := &o.Log
@@ -77,13 +77,13 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 }
 
 // addBackendFlags adds the flags audit-<name>-*, which both kinds of backends have.
-func addBackendFlags(flagSet *pflag.FlagSet, name string, o *backends.Options) {
+func addBackendFlags(flagSet *pflag.FlagSet, name string, backend *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
-	flagSet.StringVar(&o.Mode, flag("mode"), o.Mode,
+	flagSet.StringVar(&backend.Mode, flag("mode"), backend.Mode,
 		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+
 			". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
-	flagSet.StringVar(&o.Version, flag("version"), o.Version, "API group and version of the events.")
-	b := &o.Batch
+	flagSet.StringVar(&backend.Version, flag("version"), backend.Version, "API group and version of the events.")
+	b := &backend.Batch
 	flagSet.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
 		"Maximum number of buffered events in batch mode. Further events are dropped and counted.")
 	flagSet.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
@@ -92,7 +92,7 @@ func addBackendFlags(flagSet *pflag.FlagSet, name string, o *backends.Options) {
 	flagSet.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
 	flagSet.Float32Var(&b.QPS, flag("batch-throttle-qps"), b.QPS, "Maximum average number of batches per second.")
 	flagSet.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")
-	t := &o.Truncate
+	t := &backend.Truncate
 	flagSet.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Truncate events and batches that are too large.")
 	flagSet.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize,
 		"Maximum size of an event in bytes. A larger event loses its objects and then further fields.")

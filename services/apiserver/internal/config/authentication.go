@@ -222,13 +222,13 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	return append(errs, o.Proxy.validate()...)
 }
 
-func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
-	errs = o.JWT.ValidateGates(g)
-	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {
+func (o *AuthenticationOptions) validateGates(gates *features.Gates) (errs []error) {
+	errs = o.JWT.ValidateGates(gates)
+	if o.ServiceAccountSigningEndpoint != "" && !gates.Enabled(features.ExternalServiceAccountTokenSigner) {
 		errs = append(errs,
 			errors.New("setting `--service-account-signing-endpoint` requires enabling ExternalServiceAccountTokenSigner feature gate"))
 	}
-	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
+	if len(o.Proxy.Headers.UID) > 0 && !gates.Enabled(features.RemoteRequestHeaderUID) {
 		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))
 	}
 	return errs

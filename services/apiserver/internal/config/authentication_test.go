@@ -10,9 +10,8 @@ import (
 	"binnacle/libs/options"
 )
 
-// TestAuthenticationFlags checks which authentication flags are valid. err is a part of the error,
-// or "".
-func TestAuthenticationFlags(t *testing.T) {
+// TestInvalidAuthenticationFlagsAreRejected checks the validation of the authentication flags.
+func TestInvalidAuthenticationFlagsAreRejected(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "sa.key")
 	if err := os.WriteFile(key, privateKey(t), 0o600); err != nil {
@@ -20,7 +19,7 @@ func TestAuthenticationFlags(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(*AuthenticationOptions)
-		err    string
+		err    string // part of the error; empty if the flags are valid
 	}{
 		"defaults": {change: func(*AuthenticationOptions) {}},
 		"issuer and key": {change: func(o *AuthenticationOptions) {
@@ -60,7 +59,7 @@ func TestAuthenticationFlags(t *testing.T) {
 			change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute },
 			err:    "between 1 hour and 2^32 seconds",
 		},
-		"webhook version": {
+		"unknown webhook version": {
 			change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" },
 			err:    "--authentication-token-webhook-version",
 		},
@@ -83,15 +82,15 @@ func TestAuthenticationFlags(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := NewOptions()
-			o.AddFlags(&options.Sections{})
-			test.change(&o.Authentication)
+			serverOptions := NewOptions()
+			serverOptions.AddFlags(&options.Sections{})
+			test.change(&serverOptions.Authentication)
 			var all []string
-			for _, err := range o.Authentication.validate() {
+			for _, err := range serverOptions.Authentication.validate() {
 				all = append(all, err.Error())
 			}
 			if text := strings.Join(all, "\n"); (test.err == "") != (text == "") || !strings.Contains(text, test.err) {
-				t.Errorf("errors = %q, want a substring %q", text, test.err)
+				t.Errorf("got errors %q, want them to contain %q", text, test.err)
 			}
 		})
 	}

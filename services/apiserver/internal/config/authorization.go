@@ -27,8 +27,8 @@ func newAuthorizationOptions() AuthorizationOptions {
 	}}
 }
 
-func (o *AuthorizationOptions) addFlags(s *options.Sections) {
-	flagSet := s.Set("authorization")
+func (o *AuthorizationOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("authorization")
 	flagSet.StringSliceVar(&o.Modes, "authorization-mode",
 		o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
 	flagSet.StringVar(&o.PolicyFile, "authorization-policy-file", "",

@@ -88,37 +88,37 @@ func noEffectFlags() []noEffectFlag {
 }
 
 func (o *CompatibilityOptions) addFlags(sections *options.Sections) {
-	f := sections.Set("etcd")
-	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf,
+	flagSet := sections.Set("etcd")
+	flagSet.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf,
 		"How built-in kinds are stored: "+names.MediaProtobuf+" or "+
 			names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
-	f.BoolVar(&o.WatchCache, "watch-cache", true,
+	flagSet.BoolVar(&o.WatchCache, "watch-cache", true,
 		"Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
-	g := sections.Set("generic")
-	o.Emulated.addFlags(g)
-	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "",
+	genericFlags := sections.Set("generic")
+	o.Emulated.addFlags(genericFlags)
+	genericFlags.StringVar(&o.EgressSelector, "egress-selector-config-file", "",
 		"File with the egress selector configuration: the proxies for connections to the control plane, etcd and the cluster (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
-	for _, i := range noEffectFlags() {
-		set := sections.Set(i.section)
-		usage := "Has no effect: " + i.reason + "."
-		switch v := i.sample.(type) {
+	for _, ignored := range noEffectFlags() {
+		set := sections.Set(ignored.section)
+		usage := "Has no effect: " + ignored.reason + "."
+		switch sample := ignored.sample.(type) {
 		case bool:
-			set.Bool(i.name, v, usage)
+			set.Bool(ignored.name, sample, usage)
 		case time.Duration:
-			set.Duration(i.name, v, usage)
+			set.Duration(ignored.name, sample, usage)
 		case []string:
-			set.StringSlice(i.name, v, usage)
+			set.StringSlice(ignored.name, sample, usage)
 		case int:
-			set.Int(i.name, v, usage)
+			set.Int(ignored.name, sample, usage)
 		case uint:
-			set.Uint(i.name, v, usage)
+			set.Uint(ignored.name, sample, usage)
 		default:
-			set.String(i.name, "", usage)
+			set.String(ignored.name, "", usage)
 		}
-		if i.deprecated {
-			_ = set.MarkDeprecated(i.name, "it has no effect: "+i.reason)
+		if ignored.deprecated {
+			_ = set.MarkDeprecated(ignored.name, "it has no effect: "+ignored.reason)
 		}
-		o.noEffect = append(o.noEffect, set.Lookup(i.name))
+		o.noEffect = append(o.noEffect, set.Lookup(ignored.name))
 	}
 }
 
@@ -137,9 +137,9 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 			bad("--egress-selector-config-file: %w", err)
 		}
 	}
-	for _, f := range o.noEffect {
-		if n, err := strconv.Atoi(f.Value.String()); f.Name == apiserverCount && err == nil && n <= 0 {
-			bad("--%s should be a positive number, but value '%d' provided", f.Name, n)
+	for _, flag := range o.noEffect {
+		if n, err := strconv.Atoi(flag.Value.String()); flag.Name == apiserverCount && err == nil && n <= 0 {
+			bad("--%s should be a positive number, but value '%d' provided", flag.Name, n)
 		}
 	}
 	return append(errs, o.Emulated.validate()...)
@@ -148,12 +148,12 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 // Warn logs the flags that were set and have no effect.
 func (o *CompatibilityOptions) Warn(log *slog.Logger) {
 	reasons := map[string]string{}
-	for _, i := range noEffectFlags() {
-		reasons[i.name] = i.reason
+	for _, ignored := range noEffectFlags() {
+		reasons[ignored.name] = ignored.reason
 	}
-	for _, f := range o.noEffect {
-		if f.Changed {
-			log.Warn("flag has no effect", "flag", "--"+f.Name, "why", reasons[f.Name])
+	for _, flag := range o.noEffect {
+		if flag.Changed {
+			log.Warn("flag has no effect", "flag", "--"+flag.Name, "why", reasons[flag.Name])
 		}
 	}
 }
@@ -171,13 +171,13 @@ type EmulationOptions struct {
 	version *utilversion.Version
 }
 
-func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Versions, "emulated-version", nil,
+func (o *EmulationOptions) addFlags(flagSet *pflag.FlagSet) {
+	flagSet.StringSliceVar(&o.Versions, "emulated-version", nil,
 		fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).",
 			version.OldestEmulated, version.MinorNumber))
-	f.BoolVar(&o.Forward, "emulation-forward-compatible", false,
+	flagSet.BoolVar(&o.Forward, "emulation-forward-compatible", false,
 		"With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
-	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false,
+	flagSet.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false,
 		"With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
 }
 
@@ -190,18 +190,18 @@ func (o *EmulationOptions) complete() error {
 			name = component
 			number = specified
 		}
-		v, err := utilversion.Parse(number)
+		parsed, err := utilversion.Parse(number)
 		switch {
 		case err != nil:
 			return fmt.Errorf("--emulated-version: %w", err)
-		case v.Patch() != 0:
-			return fmt.Errorf("--emulated-version: patch version not allowed, got: %s=%s", name, v)
+		case parsed.Patch() != 0:
+			return fmt.Errorf("--emulated-version: patch version not allowed, got: %s=%s", name, parsed)
 		case name != component:
 			return fmt.Errorf("--emulated-version: component not registered: %s", name)
 		case o.version != nil:
-			return fmt.Errorf("--emulated-version: duplicate version flag, %[1]s=%[2]s and %[1]s=%[3]s", component, o.version, v)
+			return fmt.Errorf("--emulated-version: duplicate version flag, %[1]s=%[2]s and %[1]s=%[3]s", component, o.version, parsed)
 		}
-		o.version = utilversion.MajorMinor(v.Major(), v.Minor())
+		o.version = utilversion.MajorMinor(parsed.Major(), parsed.Minor())
 	}
 	return nil
 }
@@ -230,9 +230,9 @@ func (o *EmulationOptions) validate() (errs []error) {
 
 // Emulation returns which Kubernetes version the server emulates, for package builtin.
 func (o *CompatibilityOptions) Emulation() builtin.Emulation {
-	e := builtin.Emulation{Minor: version.MinorNumber, Forward: o.Emulated.Forward, Named: o.Emulated.Named}
+	emulation := builtin.Emulation{Minor: version.MinorNumber, Forward: o.Emulated.Forward, Named: o.Emulated.Named}
 	if o.Emulated.version != nil {
-		e.Minor = int(o.Emulated.version.Minor())
+		emulation.Minor = int(o.Emulated.version.Minor())
 	}
-	return e
+	return emulation
 }

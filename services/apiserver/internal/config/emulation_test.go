@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestInvalidEmulatedVersions checks which emulated versions and which feature gates for them are
-// accepted. The value is a part of the error, or "".
-func TestInvalidEmulatedVersions(t *testing.T) {
+// TestInvalidEmulatedVersionsAreRejected checks the validation of emulated versions and of feature
+// gates for them. A value of the map is a part of the error, or "" if the flags are valid.
+func TestInvalidEmulatedVersionsAreRejected(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--emulated-version=1.33":                                             "",

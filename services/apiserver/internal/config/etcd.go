@@ -87,7 +87,7 @@ func (o *Options) validateBackend() (errs []error) {
 				BackendEtcd, BackendMemory, BackendEtcd),
 		}
 	}
-	for _, f := range []struct {
+	for _, flag := range []struct {
 		name  string
 		isSet bool
 	}{
@@ -96,8 +96,8 @@ func (o *Options) validateBackend() (errs []error) {
 		{name: "--embedded-etcd-listen-client-url", isSet: o.Etcd.Embedded.ListenClientURL != ""},
 		{name: "--nats-servers", isSet: len(o.Fanout.Servers) > 0},
 	} {
-		if f.isSet {
-			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, BackendMemory))
+		if flag.isSet {
+			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", flag.name, BackendMemory))
 		}
 	}
 	return errs
@@ -109,11 +109,11 @@ type EncryptionOptions struct {
 	Reload     bool   // reload ConfigFile when it changes
 }
 
-func (o *EncryptionOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
-	f.StringVar(&o.ConfigFile, "encryption-provider-config", "",
+func (o *EncryptionOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("etcd")
+	flagSet.StringVar(&o.ConfigFile, "encryption-provider-config", "",
 		"File with the configuration of encryption providers for resources in etcd (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, nothing is encrypted.")
-	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false,
+	flagSet.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false,
 		"Reload the file of --encryption-provider-config when it changes. All KMS plugins then share the health check kms-providers.")
 }
 
@@ -258,15 +258,15 @@ func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
 	return EmbeddedEtcdOptions{QuotaBytes: embedded.DefaultQuota}
 }
 
-func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
-	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes,
+func (o *EmbeddedEtcdOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("etcd")
+	flagSet.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes,
 		"Size in bytes of the database of the embedded etcd. Above it, writes other than deletions are rejected.")
-	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "",
+	flagSet.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "",
 		"URL at which the embedded etcd serves tools on this machine: unix:///PATH, for the user of the server only, or https://127.0.0.1:PORT, with client certificates. If empty, it serves no clients.")
-	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
-	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
-	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "",
+	flagSet.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
+	flagSet.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
+	flagSet.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "",
 		"CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
 }
 
@@ -290,17 +290,17 @@ func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 		}
 		return errs
 	}
-	u, err := url.Parse(o.ListenClientURL)
+	clientURL, err := url.Parse(o.ListenClientURL)
 	switch {
 	case err != nil:
 		bad("--embedded-etcd-listen-client-url: %w", err)
-	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
+	case clientURL.Scheme == "unix" && clientURL.Host == "" && clientURL.Path != "":
 		if certificates {
 			bad("--embedded-etcd-listen-client-url %q: a socket asks for no certificates", o.ListenClientURL)
 		}
-	case u.Scheme == "https" && u.Path == "" && u.Port() != "":
-		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
-			bad("--embedded-etcd-listen-client-url %q: %q is not a loopback address", o.ListenClientURL, u.Hostname())
+	case clientURL.Scheme == "https" && clientURL.Path == "" && clientURL.Port() != "":
+		if ip := net.ParseIP(clientURL.Hostname()); ip == nil || !ip.IsLoopback() {
+			bad("--embedded-etcd-listen-client-url %q: %q is not a loopback address", o.ListenClientURL, clientURL.Hostname())
 		}
 		if o.CertFile == "" || o.KeyFile == "" || o.TrustedCAFile == "" {
 			bad("--embedded-etcd-listen-client-url %q needs --embedded-etcd-cert-file, --embedded-etcd-key-file and --embedded-etcd-trusted-ca-file",
@@ -340,17 +340,17 @@ func SnapshotCommand() options.Command {
 type saveOptions struct{ snapshot.SaveCommand }
 
 // AddFlags implements options.Options.
-func (o *saveOptions) AddFlags(s *options.Sections) {
-	f := s.Set("snapshot")
-	f.StringVar(&o.Endpoint, "endpoint", "",
+func (o *saveOptions) AddFlags(sections *options.Sections) {
+	flagSet := sections.Set("snapshot")
+	flagSet.StringVar(&o.Endpoint, "endpoint", "",
 		"URL of one etcd member, or the value of an API server's --embedded-etcd-listen-client-url.")
-	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
-	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
-	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
-	f.StringVar(&o.To, "to", "", "File to write. It must not exist.")
-	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The file name contains the time.")
-	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, number of snapshots to keep in the folder. Older snapshots are removed.")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. An unreachable server is reported within 5s.")
+	flagSet.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
+	flagSet.StringVar(&o.CertFile, "cert", "", "Client certificate.")
+	flagSet.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
+	flagSet.StringVar(&o.To, "to", "", "File to write. It must not exist.")
+	flagSet.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The file name contains the time.")
+	flagSet.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, number of snapshots to keep in the folder. Older snapshots are removed.")
+	flagSet.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. An unreachable server is reported within 5s.")
 }
 
 // Complete implements options.Options.
@@ -374,17 +374,17 @@ func (o *saveOptions) Validate() (errs []error) {
 type restoreOptions struct{ snapshot.RestoreCommand }
 
 // AddFlags implements options.Options.
-func (o *restoreOptions) AddFlags(s *options.Sections) {
-	f := s.Set("restore")
-	f.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
-	f.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
-	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump,
+func (o *restoreOptions) AddFlags(sections *options.Sections) {
+	flagSet := sections.Set("restore")
+	flagSet.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
+	flagSet.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
+	flagSet.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump,
 		"Number to add to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
-	c := s.Set("cluster")
-	c.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
-	c.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")
-	c.StringVar(&o.InitialClusterToken, "initial-cluster-token", "", "Token of the new cluster (default etcd-cluster).")
-	c.StringSliceVar(&o.PeerURLs, "initial-advertise-peer-urls", nil, "Peer URLs of this member.")
+	clusterFlags := sections.Set("cluster")
+	clusterFlags.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
+	clusterFlags.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")
+	clusterFlags.StringVar(&o.InitialClusterToken, "initial-cluster-token", "", "Token of the new cluster (default etcd-cluster).")
+	clusterFlags.StringSliceVar(&o.PeerURLs, "initial-advertise-peer-urls", nil, "Peer URLs of this member.")
 }
 
 // Complete implements options.Options.
@@ -406,8 +406,8 @@ func (o *restoreOptions) Validate() (errs []error) {
 type statusOptions struct{ snapshot.StatusCommand }
 
 // AddFlags implements options.Options.
-func (o *statusOptions) AddFlags(s *options.Sections) {
-	s.Set("status").StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
+func (o *statusOptions) AddFlags(sections *options.Sections) {
+	sections.Set("status").StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
 }
 
 // Complete implements options.Options.

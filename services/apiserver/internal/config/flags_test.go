@@ -26,9 +26,9 @@ import (
 func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	o := NewOptions()
-	code = options.Main(t.Context(), Name, Short, o, func(_ context.Context, log *slog.Logger) error {
-		o.Compatibility.Warn(log)
+	serverOptions := NewOptions()
+	code = options.Main(t.Context(), Name, Short, serverOptions, func(_ context.Context, log *slog.Logger) error {
+		serverOptions.Compatibility.Warn(log)
 		return nil
 	}, args, &out, &errs)
 	return code, out.String(), errs.String()
@@ -37,9 +37,9 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // certificate returns the certificate of a test server.
 func certificate(t *testing.T) []byte {
 	t.Helper()
-	s := httptest.NewTLSServer(nil)
-	defer s.Close()
-	return tlsfiles.EncodeCertificate(s.Certificate().Raw)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	return tlsfiles.EncodeCertificate(server.Certificate().Raw)
 }
 
 // privateKey returns a new key that can sign service account tokens.
@@ -56,9 +56,9 @@ func privateKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// TestFlagsOfKubernetes checks that every flag of kube-apiserver is known and has the recorded
+// TestFlagsAndDefaultsEqualKubernetes checks that every flag of kube-apiserver is known and has the recorded
 // default.
-func TestFlagsOfKubernetes(t *testing.T) {
+func TestFlagsAndDefaultsEqualKubernetes(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "kube-apiserver-flags.txt"))
 	if err != nil {
@@ -69,10 +69,10 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	help = regexp.MustCompile(`\n {10,}`).ReplaceAllString(help, " ")
 	known := map[string]string{}
 	for _, line := range strings.Split(help, "\n") {
-		if m := regexp.MustCompile(`^\s+(?:-\w, )?--([a-z0-9-]+)`).FindStringSubmatch(line); m != nil {
-			known[m[1]] = ""
-			if d := regexp.MustCompile(`\(default (.*)\)$`).FindStringSubmatch(strings.TrimSpace(line)); d != nil {
-				known[m[1]] = strings.Trim(d[1], `"[]`)
+		if flagName := regexp.MustCompile(`^\s+(?:-\w, )?--([a-z0-9-]+)`).FindStringSubmatch(line); flagName != nil {
+			known[flagName[1]] = ""
+			if defaultValue := regexp.MustCompile(`\(default (.*)\)$`).FindStringSubmatch(strings.TrimSpace(line)); defaultValue != nil {
+				known[flagName[1]] = strings.Trim(defaultValue[1], `"[]`)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 		_, want, recorded := strings.Cut(rest, "default=")
 		want = strings.Trim(want, `"[]`)
 		if recorded && got != want {
-			t.Errorf("default of --%s = %q, want %q as in Kubernetes", name, got, want)
+			t.Errorf("--%s: got default %q, want %q as in Kubernetes", name, got, want)
 		}
 	}
 	if seen < 150 {
@@ -96,9 +96,9 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfInstallers checks that the command lines that installers use for kube-apiserver
+// TestCommandLinesOfInstallersAreAccepted checks that the command lines that installers use for kube-apiserver
 // are accepted.
-func TestCommandLinesOfInstallers(t *testing.T) {
+func TestCommandLinesOfInstallersAreAccepted(t *testing.T) {
 	t.Parallel()
 	ca := certificate(t)
 	key := privateKey(t)
@@ -147,7 +147,7 @@ func TestCommandLinesOfInstallers(t *testing.T) {
 			"--log-flush-frequency=1s", "--endpoint-reconciler-type=none", "--vmodule=a=4"),
 	} {
 		if code, _, errs := asProgram(t, args...); code != 0 {
-			t.Errorf("%s: exit code = %d with output %s, want 0", name, code, errs)
+			t.Errorf("%s: got exit code %d: %s, want 0", name, code, errs)
 		}
 	}
 }

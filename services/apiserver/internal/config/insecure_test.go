@@ -23,12 +23,12 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		{mode: "RBAC", address: net.IPv4zero, want: []string{noLogin}},
 		{mode: "RBAC", tokens: "tokens.csv", address: net.IPv4zero},
 	} {
-		o := NewOptions()
-		o.Authorization.Modes = []string{test.mode}
-		o.Authentication.TokenFile = test.tokens
-		o.Serving.BindAddress = test.address
+		serverOptions := NewOptions()
+		serverOptions.Authorization.Modes = []string{test.mode}
+		serverOptions.Authentication.TokenFile = test.tokens
+		serverOptions.Serving.BindAddress = test.address
 		var log bytes.Buffer
-		o.WarnInsecure(slog.New(slog.NewTextHandler(&log, nil)))
+		serverOptions.WarnInsecure(slog.New(slog.NewTextHandler(&log, nil)))
 		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(test.want) == 0) {
 			t.Errorf("%+v: got %d warnings, want one that names %q:\n%s", test, n, test.want, log.String())
 		}

@@ -18,10 +18,10 @@ var update = flag.Bool("update", false, "write docs/user/limits.md")
 // TestLimitReference checks that the tables of docs/user/limits.md are generated from limitTable:
 // each stands between a begin and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
-	o := config.NewOptions()
+	serverOptions := config.NewOptions()
 	defaults := map[string]string{}
 	sections := &options.Sections{}
-	o.AddFlags(sections)
+	serverOptions.AddFlags(sections)
 	for _, v := range sections.Values() {
 		defaults[v[0]] = strings.Replace(v[1], "m0s", "m", 1)
 	}
@@ -33,7 +33,7 @@ func TestLimitReference(t *testing.T) {
 	want := string(text)
 	var names []string
 	tables := map[string]string{}
-	for _, limitRow := range limitTable(&o.Bounds) {
+	for _, limitRow := range limitTable(&serverOptions.Bounds) {
 		if !slices.Contains(names, limitRow.Section) {
 			names = append(names, limitRow.Section)
 			tables[limitRow.Section] = "| what | limit | beyond it | protects |\n|---|---|---|---|\n"
@@ -47,7 +47,7 @@ func TestLimitReference(t *testing.T) {
 			limit = fmt.Sprintf("`--%s` (%s)", limitRow.Flag, strings.ReplaceAll(limit, "%s", value))
 		}
 		if limitRow.Subject == "" || limitRow.Limit == "" || limitRow.Effect == "" || limitRow.Reason == "" {
-			t.Errorf("limit = %+v, want all fields set", limitRow)
+			t.Errorf("got limit %+v, want all fields set", limitRow)
 		}
 		tables[limitRow.Section] += fmt.Sprintf("| %s | %s | %s | %s |\n", limitRow.Subject, limit, limitRow.Effect, limitRow.Reason)
 	}

@@ -392,8 +392,8 @@ func formatBytes[T int | int64](n T) string {
 }
 
 // formatCount formats a number with commas: "4,096".
-func formatCount(n int) string {
-	digits := fmt.Sprint(n)
+func formatCount(count int) string {
+	digits := fmt.Sprint(count)
 	var out strings.Builder
 	for i, d := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 {

@@ -7,10 +7,11 @@ import (
 	"binnacle/libs/options"
 )
 
-// TestMemoryFlags checks the values and the defaults of the memory flags, and their errors.
-func TestMemoryFlags(t *testing.T) {
+// TestMemoryFlagsAreParsedAndValidated checks the values and the defaults of the memory flags, and their
+// errors.
+func TestMemoryFlagsAreParsedAndValidated(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ flags, caches, history, wrong string }{
+	for _, tc := range []struct{ flags, caches, history, wantErr string }{
 		{caches: "0", history: "0"},
 		{flags: "--cache-memory=256Mi", caches: "256Mi", history: "0"},
 		{flags: "--cache-memory=1Gi --watch-history-memory=100Mi", caches: "1Gi", history: "100Mi"},
@@ -19,21 +20,21 @@ func TestMemoryFlags(t *testing.T) {
 			flags:   "--watch-history-memory=193Mi",
 			caches:  "0",
 			history: "193Mi",
-			wrong:   "--watch-history-memory 193Mi exceeds --cache-memory, which is 192Mi",
+			wantErr: "--watch-history-memory 193Mi exceeds --cache-memory, which is 192Mi",
 		},
-		{flags: "--cache-memory=-1", wrong: `"-1" is not a number of bytes`},
-		{flags: "--cache-memory=much", wrong: "quantities must match"},
+		{flags: "--cache-memory=-1", wantErr: `"-1" is not a number of bytes`},
+		{flags: "--cache-memory=much", wantErr: "quantities must match"},
 	} {
 		var memoryOptions MemoryOptions
-		s := &options.Sections{}
-		memoryOptions.addFlags(s)
-		err := s.Set("memory").Parse(strings.Fields(tc.flags))
-		for _, e := range memoryOptions.validate() {
-			err = e
+		sections := &options.Sections{}
+		memoryOptions.addFlags(sections)
+		err := sections.Set("memory").Parse(strings.Fields(tc.flags))
+		for _, problem := range memoryOptions.validate() {
+			err = problem
 		}
-		if tc.wrong != "" {
-			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
-				t.Errorf("%s: got %v, want %s", tc.flags, err, tc.wrong)
+		if tc.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("%s: got %v, want %s", tc.flags, err, tc.wantErr)
 			}
 			continue
 		}

@@ -121,14 +121,14 @@ func (o *Options) AddFlags(sections *options.Sections) {
 	o.Admission.addFlags(sections)
 	o.Metrics.AddFlags(sections.Set("metrics"))
 	o.Tracing.AddFlags(sections.Set("traces"))
-	m := sections.Set("misc")
-	addKubeletFlags(m, &o.Upstream)
-	o.Requests.addFlags(flagSet, m)
-	o.Debug.addFlags(flagSet, m)
-	o.Services.addFlags(m)
-	o.Aggregation.addFlags(m)
+	miscFlags := sections.Set("misc")
+	addKubeletFlags(miscFlags, &o.Upstream)
+	o.Requests.addFlags(flagSet, miscFlags)
+	o.Debug.addFlags(flagSet, miscFlags)
+	o.Services.addFlags(miscFlags)
+	o.Aggregation.addFlags(miscFlags)
 	o.Compatibility.addFlags(sections)
-	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
+	miscFlags.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
 // FlagValues returns the name and value of each flag, or nil before AddFlags.

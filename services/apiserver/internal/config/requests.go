@@ -83,11 +83,11 @@ type MemoryOptions struct {
 	History quantity
 }
 
-func (o *MemoryOptions) addFlags(s *options.Sections) {
-	f := s.Set("memory")
-	f.Var(&o.Caches, "cache-memory",
+func (o *MemoryOptions) addFlags(sections *options.Sections) {
+	flagSet := sections.Set("memory")
+	flagSet.Var(&o.Caches, "cache-memory",
 		"Memory for caches: watch history, encoded objects, snapshots of lists and compressed responses. A quantity such as 256Mi. If 0, a quarter of the environment variable GOMEMLIMIT, or 192Mi without it.")
-	f.Var(&o.History, "watch-history-memory",
+	flagSet.Var(&o.History, "watch-history-memory",
 		"Part of --cache-memory for watch history, which covers at most 5 minutes. If 0, two thirds.")
 }
 

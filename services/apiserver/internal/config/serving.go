@@ -60,8 +60,8 @@ func (o *Options) PrimaryFamily() corev1.IPFamily {
 
 // serviceAddress returns the first address of a range, which is the cluster IP of the kubernetes
 // service.
-func serviceAddress(n *net.IPNet) string {
-	ip := slices.Clone(n.IP)
+func serviceAddress(serviceRange *net.IPNet) string {
+	ip := slices.Clone(serviceRange.IP)
 	ip[len(ip)-1]++
 	return ip.String()
 }
@@ -73,16 +73,16 @@ func defaultAdvertiseAddress(bind net.IP) net.IP {
 		return bind
 	}
 	// Dial sends no packet for UDP. The kernel only selects the interface of the default route.
-	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
-		defer c.Close()
-		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
-			return a.IP
+	if connection, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
+		defer connection.Close()
+		if address, ok := connection.LocalAddr().(*net.UDPAddr); ok && address.IP.IsGlobalUnicast() {
+			return address.IP
 		}
 	}
 	addresses, err := net.InterfaceAddrs()
 	if err == nil {
-		for _, a := range addresses {
-			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+		for _, address := range addresses {
+			if n, ok := address.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
 				return n.IP
 			}
 		}
@@ -91,28 +91,28 @@ func defaultAdvertiseAddress(bind net.IP) net.IP {
 }
 
 // addFanoutFlags binds the flags of the section fan-out.
-func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
-	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers,
+func addFanoutFlags(flagSet *pflag.FlagSet, options *fanout.Options) {
+	flagSet.StringSliceVar(&options.Servers, "nats-servers", options.Servers,
 		"Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server is the only replica.")
-	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "CA bundle that verifies the NATS servers.")
-	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "Client certificate for the NATS servers.")
-	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "Private key of --nats-cert-file.")
-	fs.StringVar(&o.CredentialsFile, "nats-credentials-file",
-		o.CredentialsFile, "Credentials file of the NATS user of the replicas.")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID,
+	flagSet.StringVar(&options.CAFile, "nats-ca-file", options.CAFile, "CA bundle that verifies the NATS servers.")
+	flagSet.StringVar(&options.CertFile, "nats-cert-file", options.CertFile, "Client certificate for the NATS servers.")
+	flagSet.StringVar(&options.KeyFile, "nats-key-file", options.KeyFile, "Private key of --nats-cert-file.")
+	flagSet.StringVar(&options.CredentialsFile, "nats-credentials-file",
+		options.CredentialsFile, "Credentials file of the NATS user of the replicas.")
+	flagSet.StringVar(&options.ClusterID, "cluster-id", options.ClusterID,
 		"Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
 }
 
-func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
-	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
-	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
-	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
-	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "Timeout for connecting to kubelets.")
-	f.IntVar(&o.Port, "kubelet-port", o.Port, "Deprecated: the port of kubelets whose node has no port in its status.")
-	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
-	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0,
+func addKubeletFlags(flagSet *pflag.FlagSet, options *kubeletproxy.Options) {
+	flagSet.StringVar(&options.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
+	flagSet.StringVar(&options.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
+	flagSet.StringVar(&options.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
+	flagSet.DurationVar(&options.Timeout, "kubelet-timeout", options.Timeout, "Timeout for connecting to kubelets.")
+	flagSet.IntVar(&options.Port, "kubelet-port", options.Port, "Deprecated: the port of kubelets whose node has no port in its status.")
+	_ = flagSet.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
+	flagSet.Int64Var(&options.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0,
 		"Maximum number of bytes per second in each direction of an upgraded connection; 0 for no limit.")
-	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes,
+	flagSet.StringSliceVar(&options.AddressTypes, "kubelet-preferred-address-types", options.AddressTypes,
 		"List of node address types for connections to kubelets, in order of preference.")
 }
 

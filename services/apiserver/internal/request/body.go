@@ -56,23 +56,23 @@ func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 	}
 }
 
-// ReceiveBody reads the body now, as ReadBody does, so that a later reader does not wait
-// for the client. It returns the bytes, which must not be changed. grow is called with the
-// new size before the body occupies more than InitialBuffer bytes. An error of grow is
-// returned; the later reader gets any other error.
+// ReceiveBody reads the body as ReadBody does, so that a later reader does not wait for the client.
+// It returns the bytes, which must not be changed. It calls grow with the new size before the body
+// occupies more than InitialBuffer bytes, and returns an error of grow. The later reader gets any
+// other error.
 func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
 	var rejected error
-	b := &receivedBody{Closer: r.Body, more: r.Body}
-	b.bytes, b.err = readGrowing(r, func(size int) error {
+	received := &receivedBody{Closer: r.Body, more: r.Body}
+	received.bytes, received.err = readGrowing(r, func(size int) error {
 		rejected = grow(size)
 		return rejected
 	})
-	b.unread = b.bytes
-	if int64(len(b.bytes)) == r.ContentLength {
-		b.more = http.NoBody // the body is complete
+	received.unread = received.bytes
+	if int64(len(received.bytes)) == r.ContentLength {
+		received.more = http.NoBody // the body is complete
 	}
-	r.Body = b
-	return b.bytes, rejected
+	r.Body = received
+	return received.bytes, rejected
 }
 
 // receivedBody is a body whose first MaxBody+1 bytes, or all of a shorter one, have been read.

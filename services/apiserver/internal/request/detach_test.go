@@ -13,8 +13,8 @@ import (
 // request and does not end with it.
 func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	op := &requestinfo.Info{Verb: "get"}
-	ctx = requesttest.WithStartup(requesttest.WithInfo(ctx, op))
+	info := &requestinfo.Info{Verb: "get"}
+	ctx = requesttest.WithStartup(requesttest.WithInfo(ctx, info))
 	detached := request.Detach(ctx)
 	request.FromContext(ctx).Work = &requesttest.Work{
 		OnEstimate:     func(int) bool { t.Error("it uses the permit of the request"); return false },
@@ -33,8 +33,8 @@ func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	request.WorkFrom(detached).ReleaseSeats(true)
 	request.Suspend(detached)()
 	request.Started(detached)
-	if requestinfo.FromContext(detached) != op || !request.FromContext(detached).Startup {
+	if requestinfo.FromContext(detached) != info || !request.FromContext(detached).Startup {
 		t.Errorf("detached context: got request info %v, startup mark %t, want %v, true",
-			requestinfo.FromContext(detached), request.FromContext(detached).Startup, op)
+			requestinfo.FromContext(detached), request.FromContext(detached).Startup, info)
 	}
 }

@@ -14,18 +14,18 @@ import (
 // TestWarningsAreUniqueAndLimited checks that equal warnings are sent once, and that their total size
 // is limited.
 func TestWarningsAreUniqueAndLimited(t *testing.T) {
-	ctx, w := requesttest.WithWarnings(context.Background())
+	ctx, warnings := requesttest.WithWarnings(context.Background())
 	for range 3 {
 		request.Warn(ctx, `say "hi"`)
 	}
-	if got, want := w.Headers(), []string{`299 - "say \"hi\""`}; !slices.Equal(got, want) {
+	if got, want := warnings.Headers(), []string{`299 - "say \"hi\""`}; !slices.Equal(got, want) {
 		t.Errorf("after 3 equal warnings: got headers %q, want %q", got, want)
 	}
 	for i := range 100 {
 		request.Warn(ctx, strings.Repeat("x", 100)+string(rune('a'+i%26))+string(rune('a'+i/26)))
 	}
 	total := 0
-	for _, h := range w.Headers() {
+	for _, h := range warnings.Headers() {
 		total += len(h)
 	}
 	if total > 8<<10 {
@@ -50,15 +50,15 @@ func TestWarningsAreTruncated(t *testing.T) {
 		"short warnings fill the limit":     {lengths: slices.Repeat([]int{100}, 60), want: slices.Repeat([]int{100}, 41)},
 		"one warning longer than the limit": {lengths: []int{5000}, want: []int{256}},
 	} {
-		ctx, w := requesttest.WithWarnings(t.Context())
+		ctx, warnings := requesttest.WithWarnings(t.Context())
 		for i, n := range test.lengths {
 			request.Warn(ctx, text(n, i))
 		}
 		var got []int
-		for _, h := range w.Headers() {
+		for _, h := range warnings.Headers() {
 			got = append(got, len(h)-len(`299 - ""`))
 		}
-		if !slices.Equal(got, test.want) || len(test.want) == 0 && w.Headers() != nil {
+		if !slices.Equal(got, test.want) || len(test.want) == 0 && warnings.Headers() != nil {
 			t.Errorf("%s: warnings of lengths %d: got lengths %d, want %d", name, test.lengths, got, test.want)
 		}
 	}

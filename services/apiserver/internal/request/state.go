@@ -14,16 +14,16 @@ import (
 type User = authorizer.User
 
 // UserInfo returns the API form of a user, which is empty for nil.
-func UserInfo(u *User) authenticationv1.UserInfo {
-	if u == nil {
+func UserInfo(user *User) authenticationv1.UserInfo {
+	if user == nil {
 		return authenticationv1.UserInfo{}
 	}
-	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
-	for k, v := range u.Extra {
+	out := authenticationv1.UserInfo{Username: user.Name, UID: user.UID, Groups: user.Groups}
+	for key, values := range user.Extra {
 		if out.Extra == nil {
 			out.Extra = map[string]authenticationv1.ExtraValue{}
 		}
-		out.Extra[k] = v
+		out.Extra[key] = values
 	}
 	return out
 }
@@ -40,9 +40,9 @@ type State struct {
 	TracedID string
 	// Internal marks a request that the server sends to its own handler. No client can set it.
 	Internal bool
-	// Startup marks a request that the server sends itself and that its readiness waits
-	// for. Webhooks and policies do not see such a request, so that none of them can keep
-	// the server from starting. No client can set it.
+	// Startup marks a request that the server sends to itself and that its readiness waits for.
+	// Webhooks and policies do not see it, so that they cannot prevent the server from starting. No
+	// client can set it.
 	Startup bool
 	// Lifetime is the context of the request without its deadline. It is for connections that
 	// outlive the deadline, for example upgraded ones. See LifetimeOf.
@@ -107,8 +107,8 @@ func (c *stateContext) Value(key any) any {
 // FromContext returns the state of a request. Outside of requests it returns
 // an empty state, and changes to it have no effect.
 func FromContext(ctx context.Context) *State {
-	if s, ok := ctx.Value(stateKey{}).(*State); ok {
-		return s
+	if state, ok := ctx.Value(stateKey{}).(*State); ok {
+		return state
 	}
 	return new(State)
 }
@@ -116,16 +116,16 @@ func FromContext(ctx context.Context) *State {
 // Derive returns a context with a copy of the request's state. The caller may change
 // the copy before other goroutines have the context.
 func Derive(ctx context.Context) (context.Context, *State) {
-	c := &stateContext{ctx, *FromContext(ctx)}
-	return c, &c.state
+	derived := &stateContext{ctx, *FromContext(ctx)}
+	return derived, &derived.state
 }
 
 // Detach returns a context for work that several requests may wait for. It does not end with the
 // request. It counts for the principal of the request. It does not see the request's limits, seats
 // and records, which filters may set concurrently.
 func Detach(ctx context.Context) context.Context {
-	s := FromContext(ctx)
-	return &stateContext{context.WithoutCancel(ctx), State{Info: s.Info, Startup: s.Startup, Principal: Principal(ctx)}}
+	state := FromContext(ctx)
+	return &stateContext{context.WithoutCancel(ctx), State{Info: state.Info, Startup: state.Startup, Principal: Principal(ctx)}}
 }
 
 // LifetimeOf returns the context of a connection that outlives the deadline of its request.

@@ -34,17 +34,17 @@ type stepLog struct {
 
 // Step records that the request, and the current span, reached a step.
 func Step(ctx context.Context, name string) {
-	if s := trace.SpanFromContext(ctx); s.IsRecording() {
-		s.AddEvent(name)
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent(name)
 	}
-	w := FromContext(ctx).WaitTimes
-	if w == nil {
+	times := FromContext(ctx).WaitTimes
+	if times == nil {
 		return
 	}
-	w.steps.mu.Lock()
-	defer w.steps.mu.Unlock()
-	if len(w.steps.reached) < maxSteps {
-		w.steps.reached = append(w.steps.reached, ReachedStep{name, time.Now()})
+	times.steps.mu.Lock()
+	defer times.steps.mu.Unlock()
+	if len(times.steps.reached) < maxSteps {
+		times.steps.reached = append(times.steps.reached, ReachedStep{name, time.Now()})
 	}
 }
 

@@ -33,8 +33,8 @@ type Warnings struct {
 
 // Warn adds a warning to the response of the request.
 func Warn(ctx context.Context, text string) {
-	if w := FromContext(ctx).Warnings; w != nil {
-		w.add(text)
+	if warnings := FromContext(ctx).Warnings; warnings != nil {
+		warnings.add(text)
 	}
 }
 

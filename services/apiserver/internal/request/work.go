@@ -27,8 +27,8 @@ type Work interface {
 
 // WorkFrom returns the work of the request. Without one it returns work that has no limit.
 func WorkFrom(ctx context.Context) Work {
-	if w := FromContext(ctx).Work; w != nil {
-		return w
+	if work := FromContext(ctx).Work; work != nil {
+		return work
 	}
 	return noWork{}
 }

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// toAPIError converts an error of the store to an API error. op is the operation of the write.
+// toAPIError converts an error of the store in a write to an API error.
 func (w *Writer) toAPIError(r *Request, operation admission.Operation, err error) error {
 	var corruption *storage.CorruptObjectError
 	uid := r.expectedUID()
