@@ -56,6 +56,7 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 		"errors that are passed over":          nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p, err := env.Compile(expression)
 			if err != nil {
 				t.Fatal(err)
