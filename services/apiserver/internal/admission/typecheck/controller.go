@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/objects"
@@ -26,8 +25,9 @@ const Manager = "validatingadmissionpolicy-status"
 
 // Client writes policies with the identity of the server.
 type Client interface {
-	// ApplyStatus applies the desired status of a policy by server-side apply.
-	ApplyStatus(ctx context.Context, name string, desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
+	// ApplyStatus applies the desired status of a policy by server-side apply. It fails if another
+	// replica, which may know newer definitions, has written the policy since.
+	ApplyStatus(ctx context.Context, policy *admissionv1.ValidatingAdmissionPolicy, desired admissionv1.ValidatingAdmissionPolicyStatus) error
 }
 
 // Config holds the dependencies of a Controller.
@@ -212,7 +212,7 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 		current = policy.Status.TypeChecking.ExpressionWarnings
 	}
 	if policy.Status.ObservedGeneration != policy.Generation || !equalWarnings(current, warnings) {
-		if err := c.Client.ApplyStatus(ctx, name, statusFor(policy, warnings)); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.Client.ApplyStatus(ctx, policy, statusFor(policy, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -233,16 +233,13 @@ func (c *checker) warningsWithoutPanic(
 	return c.warnings(policy), nil
 }
 
-// statusFor returns the desired status of a policy. It has the policy's UID and resource version,
-// so that the write fails if another replica, which may know newer definitions, has written since.
+// statusFor returns the desired status of a policy.
 func statusFor(
 	policy *admissionv1.ValidatingAdmissionPolicy,
 	warnings []admissionv1.ExpressionWarning,
-) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
-	checking := admissionapply.TypeChecking()
-	for _, w := range warnings {
-		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
+) admissionv1.ValidatingAdmissionPolicyStatus {
+	return admissionv1.ValidatingAdmissionPolicyStatus{
+		ObservedGeneration: policy.Generation,
+		TypeChecking:       &admissionv1.TypeChecking{ExpressionWarnings: warnings},
 	}
-	return admissionapply.ValidatingAdmissionPolicy(policy.Name).WithUID(policy.UID).WithResourceVersion(policy.ResourceVersion).
-		WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checking))
 }

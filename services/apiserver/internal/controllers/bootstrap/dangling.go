@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	flowcontrolapply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
 
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
@@ -262,9 +261,8 @@ func (d *DanglingController) applyCondition(
 	s schemaState,
 	target flowcontrolv1.FlowSchemaCondition,
 ) error {
-	condition := flowcontrolapply.FlowSchemaCondition().WithType(target.Type).WithStatus(target.Status).
-		WithLastTransitionTime(target.LastTransitionTime).WithReason(target.Reason).WithMessage(target.Message)
-	desired := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
-		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
+	desired := internalclient.NewStatus(flowcontrolv1.SchemeGroupVersion.WithKind("FlowSchema"),
+		internalclient.StatusMetadata{Name: name, UID: s.uid},
+		flowcontrolv1.FlowSchemaStatus{Conditions: []flowcontrolv1.FlowSchemaCondition{target}})
 	return d.API.WithManager(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), desired)
 }

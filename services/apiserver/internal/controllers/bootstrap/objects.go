@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
-	networkingapply "k8s.io/client-go/applyconfigurations/networking/v1"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/controllers/autoregister"
@@ -102,10 +100,15 @@ func (b *Bootstrap) maintainServiceCIDR(ctx context.Context) error {
 	) {
 		return nil
 	}
-	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
-		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
-		WithMessage("Kubernetes default Service CIDR is ready")
-	desired := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
+	// Only these fields, so that others have no owner.
+	ready := map[string]any{
+		"type":               networkingv1.ServiceCIDRConditionReady,
+		"status":             metav1.ConditionTrue,
+		"lastTransitionTime": metav1.NewTime(b.Now().UTC().Truncate(time.Second)),
+		"message":            "Kubernetes default Service CIDR is ready",
+	}
+	desired := internalclient.NewStatus(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"),
+		internalclient.StatusMetadata{Name: "kubernetes"}, map[string]any{"conditions": []any{ready}})
 	return b.API.WithManager("kubernetes-service-cidr-controller").
 		Apply(ctx, path.Named("kubernetes").Subresource("status"), desired)
 }

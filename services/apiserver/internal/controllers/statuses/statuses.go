@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/admission/typecheck"
 	"binnacle/services/apiserver/internal/admission/webhooks"
@@ -37,12 +36,14 @@ type Policies struct{ Client *internalclient.Client }
 // ApplyStatus implements typecheck.Client.
 func (s Policies) ApplyStatus(
 	ctx context.Context,
-	name string,
-	desired *admissionapply.ValidatingAdmissionPolicyApplyConfiguration,
+	policy *admissionregistrationv1.ValidatingAdmissionPolicy,
+	status admissionregistrationv1.ValidatingAdmissionPolicyStatus,
 ) error {
 	ref := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").
-		Named(name).
+		Named(policy.Name).
 		Subresource("status")
+	desired := internalclient.NewStatus(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
+		internalclient.StatusMetadata{Name: policy.Name, UID: policy.UID, ResourceVersion: policy.ResourceVersion}, status)
 	return s.Client.WithManager(typecheck.Manager).Apply(ctx, ref, desired)
 }
 

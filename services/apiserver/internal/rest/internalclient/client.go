@@ -117,6 +117,27 @@ func (c *Client) Apply(ctx context.Context, ref Ref, desired any) error {
 	return c.send(ctx, Call{Verb: Patch, Ref: ref, Body: desired, Patch: types.ApplyPatchType, Force: true}, nil)
 }
 
+// Status is desired state for Apply that consists of a status.
+type Status struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        StatusMetadata `json:"metadata"`
+	Status          any            `json:"status"`
+}
+
+// StatusMetadata names the object of a Status. The write fails for another UID or resource version,
+// unless they are empty.
+type StatusMetadata struct {
+	Name            string    `json:"name"`
+	UID             types.UID `json:"uid,omitempty"`
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
+}
+
+// NewStatus returns the status of an object of a kind.
+func NewStatus(kind schema.GroupVersionKind, object StatusMetadata, status any) *Status {
+	apiVersion, name := kind.ToAPIVersionAndKind()
+	return &Status{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: name}, Metadata: object, Status: status}
+}
+
 // Ensure creates an object if it does not exist.
 func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object) error {
 	if err := c.GetCached(ctx, collection.Named(obj.GetName()), nil); err == nil {
