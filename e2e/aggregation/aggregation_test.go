@@ -18,22 +18,22 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestClientsUseExtensionServer checks that clients use the resources of an extension server like
-// others.
+// TestClientsUseExtensionServer checks that kubectl and watches use the resources of an extension
+// server in the same way as built-in ones.
 func TestClientsUseExtensionServer(t *testing.T) {
 	t.Parallel()
 	suite := start(t, 1)
-	k := harness.NewCLI(t, suite.servers[0])
-	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`,
+	kubectl := harness.NewCLI(t, suite.servers[0])
+	kubectl.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`,
 		"create", "--validate=strict", "-f", "-")
-	if out := k.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
+	if out := kubectl.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
 		t.Errorf("get: %q, want \"red admin\"", out)
 	}
-	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out,
+	if out := kubectl.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out,
 		"displayed color") {
 		t.Errorf("explain: got %s, want the descriptions: desired state, displayed color", out)
 	}
-	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out,
+	if out := kubectl.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out,
 		"widgets.ext.example.com") {
 		t.Errorf("api-resources: got %s, want widgets.ext.example.com", out)
 	}
@@ -43,7 +43,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := k.Command(ctx, "", "get", "widgets", "--watch-only", "-o", "name")
+	watch := kubectl.Command(ctx, "", "get", "widgets", "--watch-only", "-o", "name")
 	out, err := watch.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 			}
 			return nil
 		case <-time.After(100 * time.Millisecond):
-			return fmt.Errorf("no event")
+			return errors.New("got no event within 100 ms")
 		}
 	})
 	cancel()
@@ -79,7 +79,7 @@ func TestClientsUseExtensionServer(t *testing.T) {
 	suite.mustRequest("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1","memory":"128Mi"}}}`)
 	for kind, want := range map[string]string{"nodes": "n1 250m 25% 64Mi 50%", "pods": "p1 250m 64Mi"} {
 		harness.Eventually(t, 20*time.Second, "kubectl top "+kind, func() error {
-			r := k.Execute(t, "", "top", kind, "--no-headers")
+			r := kubectl.Execute(t, "", "top", kind, "--no-headers")
 			if got := strings.Join(strings.Fields(r.Stdout), " "); got != want {
 				return fmt.Errorf("%q %s", got, r.Stderr)
 			}
@@ -98,53 +98,53 @@ func TestClientsUseExtensionServer(t *testing.T) {
 
 // checkPrecedenceOverDefinition creates a definition for the resource of the extension server. The
 // extension server takes precedence until its APIService is deleted.
-func checkPrecedenceOverDefinition(t *testing.T, s *suite) {
+func checkPrecedenceOverDefinition(t *testing.T, env *suite) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	s.mustRequest("POST", definitions,
+	env.mustRequest("POST", definitions,
 		`{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error {
-		return s.checkOK(0, "/apis/ext.example.com/v2/widgets")
+		return env.checkOK(0, "/apis/ext.example.com/v2/widgets")
 	})
-	if out := s.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
+	if out := env.mustRequest("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
 		t.Errorf("get of a widget: got %s, want the object of the extension server", out)
 	}
 	for path, want := range map[string]string{
 		"/apis/ext.example.com/v1":            `"wd"`,
 		"/openapi/v3/apis/ext.example.com/v1": "displayed color",
 	} {
-		if out := s.mustRequest("GET", path, ""); !strings.Contains(out, want) {
+		if out := env.mustRequest("GET", path, ""); !strings.Contains(out, want) {
 			t.Errorf("%s describes the definition, want the extension server's description: %.300s", path, out)
 		}
 	}
-	if out := s.mustRequest("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
+	if out := env.mustRequest("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
 		t.Errorf("versions of the group: got %s, want v1 once", out)
 	}
-	s.mustRequest("DELETE", apiServices+"/v1.ext.example.com", "")
+	env.mustRequest("DELETE", apiServices+"/v1.ext.example.com", "")
 	harness.Eventually(t, 20*time.Second, "the definition to take effect", func() error {
-		if code, out, err := s.sendRequest(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
+		if code, out, err := env.sendRequest(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s %v", code, out, err)
 		}
-		_, out, err := s.sendRequest(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
+		_, out, err := env.sendRequest(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
 		if strings.Contains(out, `"wd"`) || !strings.Contains(out, `"widgets"`) {
 			return fmt.Errorf("described as %s %v", out, err)
 		}
 		return nil
 	})
-	s.mustRequest("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	env.mustRequest("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 }
 
 // checkUpgradedConnection checks that data passes in both directions over an upgraded connection to
 // the extension server.
-func checkUpgradedConnection(t *testing.T, s *suite) {
+func checkUpgradedConnection(t *testing.T, env *suite) {
 	t.Helper()
-	pair, err := tls.X509KeyPair(s.servers[0].Admin.Cert, s.servers[0].Admin.Key)
+	pair, err := tls.X509KeyPair(env.servers[0].Admin.Cert, env.servers[0].Admin.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.servers[0].URL, "https://"), &tls.Config{
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(env.servers[0].URL, "https://"), &tls.Config{
 		InsecureSkipVerify: true,
 		Certificates:       []tls.Certificate{pair},
 	})
@@ -185,20 +185,20 @@ func (b *probeClient) report(t *testing.T, when string) {
 }
 
 // sendRequests sends requests in a loop until ctx ends.
-func (b *probeClient) sendRequests(ctx context.Context, s *suite) {
+func (b *probeClient) sendRequests(ctx context.Context, env *suite) {
 	for n := 0; ctx.Err() == nil; n++ {
 		path := []string{"/api/v1/namespaces/default/services/ext", "/api/v1/namespaces?limit=2", "/apis",
 			"/openapi/v3/apis/apps/v1"}[n%4]
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		sent := time.Now()
-		code, body, err := s.sendRequest(asking, 0, "GET", path, "")
+		requestCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		started := time.Now()
+		code, body, err := env.sendRequest(requestCtx, 0, "GET", path, "")
 		cancel()
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%s: %d %.200s", path, code, body)
 		}
 		b.mu.Lock()
 		b.requests++
-		b.latencies = append(b.latencies, time.Since(sent))
+		b.latencies = append(b.latencies, time.Since(started))
 		if err != nil {
 			b.errors = append(b.errors, err)
 		}
@@ -211,16 +211,16 @@ func (b *probeClient) sendRequests(ctx context.Context, s *suite) {
 // available after each repair.
 func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
-	s := start(t, 1, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
-	before := countGoroutines(t, s)
+	env := start(t, 1, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
+	before := countGoroutines(t, env)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	probe, others, widgetClient := &probeClient{}, s.withUser("probe"), s.withUser("widget-client")
+	probe, probeUser, widgetClient := &probeClient{}, env.withUser("probe"), env.withUser("widget-client")
 	harness.Eventually(t, 20*time.Second, "allowed", func() error {
-		return errors.Join(others.checkOK(0, "/api/v1/namespaces"), widgetClient.checkOK(0, widgets))
+		return errors.Join(probeUser.checkOK(0, "/api/v1/namespaces"), widgetClient.checkOK(0, widgets))
 	})
 	for range 2 {
-		running.Go(func() { probe.sendRequests(ctx, others) })
+		running.Go(func() { probe.sendRequests(ctx, probeUser) })
 	}
 	for range 80 { // more than there are seats
 		running.Go(func() {
@@ -234,8 +234,8 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 			}
 		})
 	}
-	good := s.extensionCert
-	other := harness.NewPKI(t).ServingFor("extension", "ext.default.svc")
+	currentCert := env.extensionCert
+	untrustedCert := harness.NewPKI(t).ServingFor("extension", "ext.default.svc")
 	copyFile := func(from, to string) {
 		data, err := os.ReadFile(from)
 		if err != nil {
@@ -245,40 +245,40 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	renewed := s.pki.ServingFor("renewed", "ext.default.svc")
+	renewed := env.pki.ServingFor("renewed", "ext.default.svc")
 	for _, fault := range []struct {
-		what       string
-		begin, end func()
+		name          string
+		begin, repair func()
 	}{
-		{what: "killed", begin: s.extension.Kill, end: func() { s.extension.Start(s.extensionFlags...) }},
-		{what: "hanging", begin: s.extension.Pause, end: s.extension.Resume},
-		{what: "disconnected", begin: func() { s.proxy.Set(harness.Cut) }, end: func() { s.proxy.Set(harness.Pass) }},
+		{name: "killed", begin: env.extension.Kill, repair: func() { env.extension.Start(env.extensionFlags...) }},
+		{name: "hanging", begin: env.extension.Pause, repair: env.extension.Resume},
+		{name: "disconnected", begin: func() { env.proxy.Set(harness.Cut) }, repair: func() { env.proxy.Set(harness.Pass) }},
 		{
-			what:  "unresponsive network",
-			begin: func() { s.proxy.Set(harness.Stall) },
-			end:   func() { s.proxy.Set(harness.Pass); s.proxy.Reset() },
+			name:   "unresponsive network",
+			begin:  func() { env.proxy.Set(harness.Stall) },
+			repair: func() { env.proxy.Set(harness.Pass); env.proxy.Reset() },
 		},
-		{what: "wrong certificate", begin: func() {
-			copyFile(other.CertFile, good.CertFile)
-			copyFile(other.KeyFile, good.KeyFile)
-			s.proxy.Reset()
-		}, end: func() {
-			copyFile(renewed.CertFile, good.CertFile)
-			copyFile(renewed.KeyFile, good.KeyFile)
-			s.proxy.Reset()
+		{name: "wrong certificate", begin: func() {
+			copyFile(untrustedCert.CertFile, currentCert.CertFile)
+			copyFile(untrustedCert.KeyFile, currentCert.KeyFile)
+			env.proxy.Reset()
+		}, repair: func() {
+			copyFile(renewed.CertFile, currentCert.CertFile)
+			copyFile(renewed.KeyFile, currentCert.KeyFile)
+			env.proxy.Reset()
 		}},
 	} {
 		probe.report(t, "without a fault")
 		fault.begin()
-		harness.Eventually(t, 60*time.Second, fault.what, func() error {
-			if err := s.checkOK(0, widgets); err == nil {
+		harness.Eventually(t, 60*time.Second, fault.name, func() error {
+			if err := env.checkOK(0, widgets); err == nil {
 				return fmt.Errorf("still responds")
 			}
 			return nil
 		})
-		probe.report(t, "until the effect of: "+fault.what)
-		fault.end()
-		harness.Eventually(t, 90*time.Second, "recovery from: "+fault.what, func() error { return s.checkOK(0, widgets) })
+		probe.report(t, "until the effect of: "+fault.name)
+		fault.repair()
+		harness.Eventually(t, 90*time.Second, "recovery from: "+fault.name, func() error { return env.checkOK(0, widgets) })
 	}
 	cancel()
 	running.Wait()
@@ -286,11 +286,11 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 		t.Errorf("got %d probe requests, %d of them failed, want at least 100 and no failure: %.2000v",
 			probe.requests, len(probe.errors), probe.errors)
 	}
-	for _, c := range []*suite{s, others, widgetClient} {
+	for _, c := range []*suite{env, probeUser, widgetClient} {
 		c.client.CloseIdleConnections()
 	}
 	harness.Eventually(t, 60*time.Second, "the goroutines to end", func() error {
-		if now := countGoroutines(t, s); now > before+30 {
+		if now := countGoroutines(t, env); now > before+30 {
 			return fmt.Errorf("got %d goroutines, had %d before", now, before)
 		}
 		return nil
@@ -298,17 +298,17 @@ func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 }
 
 // countGoroutines returns the number of goroutines of the first replica.
-func countGoroutines(t *testing.T, s *suite) (n int) {
+func countGoroutines(t *testing.T, env *suite) (count int) {
 	t.Helper()
-	for _, line := range strings.Split(s.mustRequest("GET", "/metrics", ""), "\n") {
-		if rest, ok := strings.CutPrefix(line, "go_goroutines "); ok {
-			_, _ = fmt.Sscan(rest, &n)
+	for _, line := range strings.Split(env.mustRequest("GET", "/metrics", ""), "\n") {
+		if value, ok := strings.CutPrefix(line, "go_goroutines "); ok {
+			_, _ = fmt.Sscan(value, &count)
 		}
 	}
-	if n == 0 {
+	if count == 0 {
 		t.Fatal("no metric go_goroutines")
 	}
-	return n
+	return count
 }
 
 // TestReplicasAgreeOnAvailability checks that all replicas detect whether the extension server is
@@ -317,7 +317,7 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 	t.Parallel()
 	suite := start(t, 3)
 	startRevision := ""
-	events := func() (requireConditionEverywhere []string) {
+	events := func() (received []string) {
 		_, body, err := suite.sendRequest(t.Context(), 0, "GET",
 			apiServices+"?watch=1&timeoutSeconds=1&resourceVersion="+startRevision+
 				"&fieldSelector=metadata.name%3Dv1.ext.example.com", "")
@@ -338,9 +338,9 @@ func TestReplicasAgreeOnAvailability(t *testing.T) {
 			for _, c := range e.Object.Status.Conditions {
 				event += " " + c.Status
 			}
-			requireConditionEverywhere = append(requireConditionEverywhere, event)
+			received = append(received, event)
 		}
-		return requireConditionEverywhere
+		return received
 	}
 	requireConditionEverywhere := func(status string) {
 		t.Helper()

@@ -55,13 +55,13 @@ func TestSampleServer(t *testing.T) {
 		return suite.checkOK(0, "/apis/wardle.example.com/v1alpha1/flunders")
 	})
 
-	k := harness.NewCLI(t, suite.servers[0])
+	kubectl := harness.NewCLI(t, suite.servers[0])
 	harness.Eventually(t, 40*time.Second, "described", func() error {
-		if out := k.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out,
+		if out := kubectl.Run(t, "api-resources", "--api-group=wardle.example.com", "-o", "name"); !strings.Contains(out,
 			"flunders.wardle.example.com") || !strings.Contains(out, "fischers.wardle.example.com") {
 			return fmt.Errorf("api-resources: %s", out)
 		}
-		r := k.Execute(t, "", "explain", "flunders.spec")
+		r := kubectl.Execute(t, "", "explain", "flunders.spec")
 		if !strings.Contains(r.Stdout, "reference") {
 			return fmt.Errorf("explain: %s%s", r.Stdout, r.Stderr)
 		}
@@ -69,7 +69,7 @@ func TestSampleServer(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	watch := k.Command(ctx, "", "get", "flunders", "--watch", "-o", "name")
+	watch := kubectl.Command(ctx, "", "get", "flunders", "--watch", "-o", "name")
 	out, err := watch.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -77,24 +77,24 @@ func TestSampleServer(t *testing.T) {
 	if err := watch.Start(); err != nil {
 		t.Fatal(err)
 	}
-	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"reference":"b","referenceType":"Flunder"}}`, "create", "-f", "-")
+	kubectl.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"reference":"b","referenceType":"Flunder"}}`, "create", "-f", "-")
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != "flunder.wardle.example.com/a" {
 		t.Errorf("watch: got %q, want \"flunder.wardle.example.com/a\"", lines.Text())
 	}
 	cancel()
 	_ = watch.Wait()
-	if out := k.Run(t, "get", "flunders", "-l", "x=y", "-o", "jsonpath={.items[*].metadata.name}"); out != "a" {
+	if out := kubectl.Run(t, "get", "flunders", "-l", "x=y", "-o", "jsonpath={.items[*].metadata.name}"); out != "a" {
 		t.Errorf("get: %q, want \"a\"", out)
 	}
-	k.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Fischer","metadata":{"name":"no-a"},"disallowedFlunders":["b"]}`, "create", "-f", "-")
+	kubectl.RunWith(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Fischer","metadata":{"name":"no-a"},"disallowedFlunders":["b"]}`, "create", "-f", "-")
 	harness.Eventually(t, 20*time.Second, "its own admission", func() error {
-		r := k.Execute(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`,
+		r := kubectl.Execute(t, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"b"}}`,
 			"create", "--dry-run=server", "-f", "-")
 		if !strings.Contains(r.Stderr, "this name may not be used") {
 			return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
 		}
 		return nil
 	})
-	k.Run(t, "delete", "flunders", "a")
+	kubectl.Run(t, "delete", "flunders", "a")
 }

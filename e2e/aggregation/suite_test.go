@@ -39,23 +39,23 @@ const (
 // start starts the replicas, and the extension server, which is registered through the first.
 func start(t *testing.T, replicas int, flags ...string) *suite {
 	t.Helper()
-	s := &suite{t: t, pki: harness.NewPKI(t)}
-	front := s.pki.Client("front-proxy-client")
+	started := &suite{t: t, pki: harness.NewPKI(t)}
+	front := started.pki.Client("front-proxy-client")
 	flags = append(flags,
-		"--requestheader-client-ca-file="+s.pki.CA, "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-client-ca-file="+started.pki.CA, "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file="+front.CertFile, "--proxy-client-key-file="+front.KeyFile)
 	if replicas > 1 {
 		flags = append(flags, "--etcd-servers="+harness.StartEtcd(t).Endpoint)
 	}
-	admin := s.pki.Client("admin", harness.SystemMasters)
+	admin := started.pki.Client("admin", harness.SystemMasters)
 	for range replicas {
-		s.servers = append(s.servers, harness.StartServerWith(t, s.pki, admin, flags...))
+		started.servers = append(started.servers, harness.StartServerWith(t, started.pki, admin, flags...))
 	}
-	s.client = s.newClient(admin)
-	s.startExtension()
-	return s
+	started.client = started.newClient(admin)
+	started.startExtension()
+	return started
 }
 
 // newClient returns a client with a certificate.
@@ -82,9 +82,9 @@ func (s *suite) withUser(user string) *suite {
 		`{"metadata":{"name":"`+user+
 			`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"`+user+`"}]}`)
-	other := *s
-	other.client = s.newClient(s.pki.Client(user))
-	return &other
+	copied := *s
+	copied.client = s.newClient(s.pki.Client(user))
+	return &copied
 }
 
 // startExtension starts the extension server with the usual rights of such servers, registers it,

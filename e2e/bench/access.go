@@ -112,31 +112,31 @@ func (b *bench) newLoad(like *load, label, url string, p *process, client string
 // measureAccess measures reviews of authz-webhook with growing numbers of role bindings, and the
 // cost of a cached decision for a GET.
 func measureAccess(like *load, bin string) error {
-	b, err := newBench(bin)
+	started, err := newBench(bin)
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	api, err := b.startAPIServerProcess("rbac", "--authorization-mode=RBAC")
+	defer started.close()
+	api, err := started.startAPIServerProcess("rbac", "--authorization-mode=RBAC")
 	if err != nil {
 		return err
 	}
 	defer api.terminate()
-	follow, err := b.writeKubeconfig(api.url, "authz-webhook-client")
+	follow, err := started.writeKubeconfig(api.url, "authz-webhook-client")
 	if err != nil {
 		return err
 	}
-	authz, err := startProcess(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "",
-		append(b.servingFlags("authz-webhook"), "--kubeconfig="+follow)...)
+	authz, err := startProcess(filepath.Join(started.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "",
+		append(started.servingFlags("authz-webhook"), "--kubeconfig="+follow)...)
 	if err != nil {
 		return err
 	}
 	defer authz.terminate()
-	if err := measureReviews(b.newLoad(like, "apiserver", api.url, api, "admin"),
-		b.newLoad(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
+	if err := measureReviews(started.newLoad(like, "apiserver", api.url, api, "admin"),
+		started.newLoad(like, "authz-webhook", authz.url, authz, "apiserver-webhook-client")); err != nil {
 		return err
 	}
-	return compareCachedDecision(like, b, authz)
+	return compareCachedDecision(like, started, authz)
 }
 
 // measureReviews sends reviews directly to authz-webhook.
@@ -147,31 +147,31 @@ func measureReviews(api, authz *load) error {
 	}
 	created := 0 // role bindings that exist
 	var rows []string
-	for _, n := range bindingCounts {
-		_, failed := runConcurrently(n-created, bindingsAtOnce, func(i int) error {
+	for _, count := range bindingCounts {
+		_, failed := runConcurrently(count-created, bindingsAtOnce, func(i int) error {
 			return api.bindUser(admin, created+i, fmt.Sprint("user-", created+i))
 		})
 		if failed > 0 {
 			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
-		created = n
-		if err := authz.waitForLastBinding(reviewer, n-1); err != nil {
+		created = count
+		if err := authz.waitForLastBinding(reviewer, count-1); err != nil {
 			return err
 		}
 
 		review := func(i int) error { // half of the reviews are allowed, half denied
 			if i%2 == 1 {
-				return authz.sendReview(reviewer, i%n, "delete", denied)
+				return authz.sendReview(reviewer, i%count, "delete", denied)
 			}
-			return authz.sendReview(reviewer, i%n, "get", allowed)
+			return authz.sendReview(reviewer, i%count, "get", allowed)
 		}
-		all := *authz
-		all.runTimed("reviews", all.concurrency, review)
-		one := *authz
-		one.runTimed("reviews-one-by-one", 1, review)
-		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, resultCell(all, "ops_per_s"),
-			resultCell(all, "cpu_ms_per_op"), resultCell(all, "p50_ms"), resultCell(all, "p99_ms"),
-			resultCell(one, "p99_ms"), resultCell(all, "rss_mib_authz-webhook")))
+		concurrent := *authz
+		concurrent.runTimed("reviews", concurrent.concurrency, review)
+		sequential := *authz
+		sequential.runTimed("reviews-one-by-one", 1, review)
+		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", count, resultCell(concurrent, "ops_per_s"),
+			resultCell(concurrent, "cpu_ms_per_op"), resultCell(concurrent, "p50_ms"), resultCell(concurrent, "p99_ms"),
+			resultCell(sequential, "p99_ms"), resultCell(concurrent, "rss_mib_authz-webhook")))
 	}
 	fmt.Println("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |")
 	fmt.Printf("|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
@@ -240,18 +240,18 @@ func (l *load) waitForLastBinding(c *http.Client, last int) (err error) {
 
 // compareCachedDecision compares a GET with a cached decision of authz-webhook with one that is
 // always allowed, in alternating rounds.
-func compareCachedDecision(like *load, b *bench, authz *process) error {
+func compareCachedDecision(like *load, env *bench, authz *process) error {
 	// 1. Start one server that allows everything and one that asks authz-webhook.
-	webhookConfig, err := b.writeKubeconfig(authz.url, "apiserver-webhook-client")
+	webhookConfig, err := env.writeKubeconfig(authz.url, "apiserver-webhook-client")
 	if err != nil {
 		return err
 	}
-	free, err := b.startAPIServerProcess("free", "--authorization-mode=AlwaysAllow")
+	free, err := env.startAPIServerProcess("free", "--authorization-mode=AlwaysAllow")
 	if err != nil {
 		return err
 	}
 	defer free.terminate()
-	asking, err := b.startAPIServerProcess("asking", "--authorization-mode=Webhook",
+	asking, err := env.startAPIServerProcess("asking", "--authorization-mode=Webhook",
 		"--authorization-webhook-version=v1", "--authorization-webhook-config-file="+webhookConfig)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 
 	// 2. Create the object on both.
 	const path = "/api/v1/namespaces/default/configmaps/c?resourceVersion=0"
-	sides := []*load{b.newLoad(like, "free", free.url, free, "admin"), b.newLoad(like, "asking", asking.url, asking, "admin")}
+	sides := []*load{env.newLoad(like, "free", free.url, free, "admin"), env.newLoad(like, "asking", asking.url, asking, "admin")}
 	clients := make([]*http.Client, len(sides))
 	for i, l := range sides {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"` + strings.Repeat("v", 1000) + `"}}`
@@ -269,7 +269,7 @@ func compareCachedDecision(like *load, b *bench, authz *process) error {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
-		user.certFile, user.keyFile = b.certificateFiles(reviewedClient)
+		user.certFile, user.keyFile = env.certificateFiles(reviewedClient)
 		clients[i] = user.newClient()
 	}
 

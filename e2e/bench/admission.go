@@ -27,12 +27,12 @@ func measureAdmission(like *load, bin string) error {
 		return err
 	}
 	defer api.terminate()
-	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	client := l.newClient()
+	settings := b.newLoad(like, "apiserver", api.url, api, "admin")
+	client := settings.newClient()
 
 	// 1. Create the namespaces, and start a webhook that allows everything.
 	for i := range namespaces {
-		if err := l.create(client, "/api/v1/namespaces",
+		if err := settings.create(client, "/api/v1/namespaces",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func measureAdmission(like *load, bin string) error {
 			Type:  "CERTIFICATE",
 			Bytes: hook.Certificate().Raw,
 		}))
-		return l.create(client, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+		return settings.create(client, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 			fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name,
@@ -70,7 +70,7 @@ func measureAdmission(like *load, bin string) error {
 		return nil
 	}
 	removeAll := func() error {
-		code, out, err := l.request(client, http.MethodDelete,
+		code, out, err := settings.request(client, http.MethodDelete,
 			"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("remove webhooks: %d %.300s", code, out)
@@ -83,7 +83,7 @@ func measureAdmission(like *load, bin string) error {
 	// 3. Measure creates. Rounds with and without webhooks alternate, because creates become more
 	// expensive with the number of objects.
 	var rows []string
-	for round, s := range []struct {
+	for round, setup := range []struct {
 		name    string
 		prepare func() error
 	}{
@@ -95,16 +95,16 @@ func measureAdmission(like *load, bin string) error {
 		{"default plugins, once more", removeAll},
 		{"with a webhook that matches", addMatching},
 	} {
-		if err := s.prepare(); err != nil {
+		if err := setup.prepare(); err != nil {
 			return err
 		}
-		run := *l
-		run.runTimed("create, "+s.name, run.concurrency, func(i int) error {
+		run := *settings
+		run.runTimed("create, "+setup.name, run.concurrency, func(i int) error {
 			oldName, newName := fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, round, i)
 			body := strings.Replace(string(run.podBody(i)), oldName, newName, 1)
 			return run.create(client, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
 		})
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, resultCell(run, "ops_per_s"),
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", setup.name, resultCell(run, "ops_per_s"),
 			resultCell(run, "cpu_ms_per_op"), resultCell(run, "p50_ms"), resultCell(run, "p99_ms")))
 	}
 	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n",

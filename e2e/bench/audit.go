@@ -24,22 +24,22 @@ const (
 // measureAudit measures what audit at level Metadata adds to a GET, with and without events of
 // stage RequestReceived.
 func measureAudit(like *load, bin string) error {
-	b, err := newBench(bin)
+	started, err := newBench(bin)
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	policy, log := filepath.Join(b.dir, "policy.yaml"), filepath.Join(b.dir, "audit.log")
+	defer started.close()
+	policy, log := filepath.Join(started.dir, "policy.yaml"), filepath.Join(started.dir, "audit.log")
 	if err := writePolicy(policy, "None", ""); err != nil {
 		return err
 	}
-	api, err := b.startAPIServerProcess("audit", "--authorization-mode=AlwaysAllow",
+	api, err := started.startAPIServerProcess("audit", "--authorization-mode=AlwaysAllow",
 		"--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
 	if err != nil {
 		return err
 	}
 	defer api.terminate()
-	l := b.newLoad(like, "apiserver", api.url, api, "admin")
+	l := started.newLoad(like, "apiserver", api.url, api, "admin")
 	client := l.newClient()
 	if err := l.create(client, "/api/v1/namespaces",
 		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
@@ -51,7 +51,7 @@ func measureAudit(like *load, bin string) error {
 	a := &auditedServer{load: l, client: client, pid: strconv.Itoa(api.cmd.Process.Pid), policy: policy}
 	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
 	if err := a.compare("when the response is complete", "RequestReceived"); err != nil {
-		return fmt.Errorf("%w; see %s", err, b.dir)
+		return fmt.Errorf("%w; see %s", err, started.dir)
 	}
 	return a.compare("when the request arrives, and when the response is complete", "")
 }

@@ -44,7 +44,7 @@ func measureControllers(like *load, bin, manager string) error {
 
 // measureManager measures one program on a server of its own and prints its row.
 func (b *bench) measureManager(like *load, program, manager string) error {
-	l, api, err := b.startAPIServer(like, program)
+	running, api, err := b.startAPIServer(like, program)
 	if err != nil {
 		return err
 	}
@@ -54,31 +54,31 @@ func (b *bench) measureManager(like *load, program, manager string) error {
 		return err
 	}
 	defer p.terminate()
-	l.pids = fmt.Sprintf("%s=%d", program, p.cmd.Process.Pid)
-	client := l.newClient()
-	if err := l.waitForServiceAccount(client); err != nil {
+	running.pids = fmt.Sprintf("%s=%d", program, p.cmd.Process.Pid)
+	client := running.newClient()
+	if err := running.waitForServiceAccount(client); err != nil {
 		return err
 	}
-	before := l.readUsage()
+	before := running.readUsage()
 	time.Sleep(controllersIdle)
-	idle := l.readUsage()
+	idle := running.readUsage()
 	perMinute := (idle.cpu[program] - before.cpu[program]) / controllersIdle.Minutes()
 
-	if err := l.createOwnerAndDependents(client); err != nil {
+	if err := running.createOwnerAndDependents(client); err != nil {
 		return err
 	}
 	time.Sleep(controllersIdle) // the collector has read all dependents
-	full := l.readUsage()
+	full := running.readUsage()
 
-	l.resetPeak()
+	running.resetPeak()
 	start := time.Now()
-	if _, err := l.expect(client, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
+	if _, err := running.expect(client, http.StatusOK, http.MethodDelete, ownerPath, nil, "application/json"); err != nil {
 		return err
 	}
-	if err := l.waitForDeletedDependents(client); err != nil {
+	if err := running.waitForDeletedDependents(client); err != nil {
 		return err
 	}
-	took, after := time.Since(start), l.readUsage()
+	took, after := time.Since(start), running.readUsage()
 	fmt.Printf("| %s | %.0f, %.0f; %.2f | %.0f, %.0f | %.0f; %.1f; %.0f |\n", program,
 		idle.resident[program], idle.anonymous[program], perMinute, full.resident[program], full.anonymous[program],
 		took.Seconds(), after.cpu[program]-full.cpu[program], after.peak[program])

@@ -58,7 +58,7 @@ func (l *load) measureDefinitions(client *http.Client) {
 }
 
 // widgetDefinition returns the i-th definition, with a schema of 60 fields.
-func widgetDefinition(i int) []byte {
+func widgetDefinition(index int) []byte {
 	props := map[string]any{}
 	for f := 0; f < 60; f++ {
 		props[fmt.Sprintf("field%d",
@@ -81,17 +81,17 @@ func widgetDefinition(i int) []byte {
 			},
 		}
 	}
-	o := map[string]any{
+	object := map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
-		"metadata":   map[string]any{"name": fmt.Sprintf("widget%ds.g%d.bench.example", i, i%20)},
+		"metadata":   map[string]any{"name": fmt.Sprintf("widget%ds.g%d.bench.example", index, index%20)},
 		"spec": map[string]any{
-			"group": fmt.Sprintf("g%d.bench.example", i%20),
+			"group": fmt.Sprintf("g%d.bench.example", index%20),
 			"scope": "Namespaced",
 			"names": map[string]any{
-				"plural":   fmt.Sprintf("widget%ds", i),
-				"singular": fmt.Sprintf("widget%d", i),
-				"kind":     fmt.Sprintf("Widget%d", i),
+				"plural":   fmt.Sprintf("widget%ds", index),
+				"singular": fmt.Sprintf("widget%d", index),
+				"kind":     fmt.Sprintf("Widget%d", index),
 			},
 			"versions": []any{map[string]any{
 				"name":         "v1",
@@ -108,6 +108,6 @@ func widgetDefinition(i int) []byte {
 			}},
 		},
 	}
-	b, _ := json.Marshal(o)
+	b, _ := json.Marshal(object)
 	return b
 }

@@ -103,7 +103,7 @@ func newGrownPod(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 }
 
 // waitForPods waits until the server lists n added pods.
-func (l *load) waitForPods(c *http.Client, n int) error {
+func (l *load) waitForPods(c *http.Client, wanted int) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
 		_, body, err := l.request(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil,
 			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
@@ -116,11 +116,11 @@ func (l *load) waitForPods(c *http.Client, n int) error {
 		if err := json.Unmarshal(body, &list); err != nil {
 			return err
 		}
-		if list.Metadata.RemainingItemCount+1 >= n+templates {
+		if list.Metadata.RemainingItemCount+1 >= wanted+templates {
 			return nil
 		}
 		if time.Since(start) > growWait {
-			return fmt.Errorf("got %d pods, want %d", list.Metadata.RemainingItemCount+1, n+templates)
+			return fmt.Errorf("got %d pods, want %d", list.Metadata.RemainingItemCount+1, wanted+templates)
 		}
 	}
 }

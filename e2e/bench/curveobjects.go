@@ -20,47 +20,47 @@ const (
 
 // growObjects sends the same requests as the number of objects grows. It restarts the server for
 // each size.
-func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
+func growObjects(env *bench, like *load, largest int) ([]*figure, error) {
 	const objects = "stored pods"
 	cost := &figure{
-		file:  "curve-objects.svg",
-		title: "CPU per request with a response of constant size",
-		x:     objects,
-		y:     "CPU ms per request",
+		file:   "curve-objects.svg",
+		title:  "CPU per request with a response of constant size",
+		xLabel: objects,
+		yLabel: "CPU ms per request",
 	}
-	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, including etcd", x: objects, y: "MiB"}
-	restart := &figure{file: "curve-restart.svg", title: "CPU from start to ready, including etcd", x: objects, y: "CPU s"}
-	socket := filepath.Join(b.dir, "etcd.sock")
+	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, including etcd", xLabel: objects, yLabel: "MiB"}
+	restart := &figure{file: "curve-restart.svg", title: "CPU from start to ready, including etcd", xLabel: objects, yLabel: "CPU s"}
+	socket := filepath.Join(env.dir, "etcd.sock")
 	before := 0
-	for _, n := range []int{1000, 10000, 100000, 300000} {
-		if n > largest {
+	for _, objectCount := range []int{1000, 10000, 100000, 300000} {
+		if objectCount > largest {
 			break
 		}
 		flags := []string{"--embedded-etcd-listen-client-url=unix://" + socket, "--quota-backend-bytes=8589934592"}
-		l, api, err := b.startAPIServer(like, "grown", flags...)
+		running, api, err := env.startAPIServer(like, "grown", flags...)
 		if err != nil {
 			return nil, err
 		}
-		l.objectCount = templates
-		client := l.newClient()
+		running.objectCount = templates
+		client := running.newClient()
 		if before == 0 {
-			l.runScenario(client, "seed")
+			running.runScenario(client, "seed")
 		}
-		stored, err := l.addPods(client, "unix://"+socket, before, n)
+		stored, err := running.addPods(client, "unix://"+socket, before, objectCount)
 		api.terminate()
 		if err != nil {
 			return nil, err
 		}
-		before = n
-		if l, api, err = b.startAPIServer(like, "grown", flags...); err != nil {
+		before = objectCount
+		if running, api, err = env.startAPIServer(like, "grown", flags...); err != nil {
 			return nil, err
 		}
-		client = l.newClient()
-		x := float64(n)
-		restart.curve("restart").add(x, l.readUsage().cpu["apiserver"])
+		client = running.newClient()
+		x := float64(objectCount)
+		restart.curve("restart").add(x, running.readUsage().cpu["apiserver"])
 		memory.floorCurve("bytes stored").add(x, float64(stored)/(1<<20))
-		l.recordMemory(memory, x, "after a restart")
-		err = l.measureRequestsAt(b, client, cost, memory, n)
+		running.recordMemory(memory, x, "after a restart")
+		err = running.measureRequestsAt(env, client, cost, memory, objectCount)
 		api.terminate()
 		if err != nil {
 			return nil, err
@@ -71,7 +71,7 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 
 // measureRequestsAt measures the same requests with n objects against a server and its floor, a
 // process that answers with recorded responses of the server (see startFloor).
-func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure, n int) error {
+func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure, objectCount int) error {
 	floorLoad, floor, err := b.startFloor(l)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 	defer floor.terminate()
 	// groupAt returns the number of a namespace, node or label with size pods. Successive i spread
 	// over all pods: with 4,000 pods and a size of 100, the numbers are 0, 10, 20, 30, 0 and so on.
-	groupAt := func(i, size int) int { return i % spreadPlaces * (n / size / spreadPlaces) }
+	groupAt := func(i, size int) int { return i % spreadPlaces * (objectCount / size / spreadPlaces) }
 	for _, query := range []struct {
 		name string
 		path func(i int) string
@@ -95,7 +95,7 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dgrown-%d", groupAt(i, perNode))
 		}},
 		{"GET", func(i int) string {
-			pod := i * spreadStride % n
+			pod := i * spreadStride % objectCount
 			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", pod/perNamespace, pod)
 		}},
 	} {
@@ -111,27 +111,27 @@ func (l *load) measureRequestsAt(b *bench, c *http.Client, cost, memory *figure,
 			}
 			run.measureRequests(client, query.name, 4, query.path, run.accept)
 			client.CloseIdleConnections()
-			cost.curveOf(query.name, side == floorLoad).add(float64(n), run.lastResult("cpu_ms_per_op"))
+			cost.curveOf(query.name, side == floorLoad).add(float64(objectCount), run.lastResult("cpu_ms_per_op"))
 		}
 	}
-	l.measureGrownPatches(c, cost, n)
+	l.measureGrownPatches(c, cost, objectCount)
 	// List everything once in each form.
 	for _, accept := range listMediaTypes {
 		if err := l.discardResponse(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return err
 		}
 	}
-	l.recordMemory(memory, float64(n), "after lists of all in all forms")
+	l.recordMemory(memory, float64(objectCount), "after lists of all in all forms")
 	time.Sleep(15 * time.Second) // the runtime returns free memory gradually
-	l.recordMemory(memory, float64(n), "15 s later")
+	l.recordMemory(memory, float64(objectCount), "15 s later")
 	return nil
 }
 
 // measureGrownPatches measures patches of n added pods.
-func (l *load) measureGrownPatches(client *http.Client, cost *figure, n int) {
+func (l *load) measureGrownPatches(client *http.Client, cost *figure, objectCount int) {
 	before := l.readUsage()
 	ops, secs, lat, errs := l.runForDuration(4, func(i int) error {
-		pod := i * spreadStride % n
+		pod := i * spreadStride % objectCount
 		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
 		code, out, err := l.request(client, http.MethodPatch,
 			fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", pod/perNamespace, pod),
@@ -142,7 +142,7 @@ func (l *load) measureGrownPatches(client *http.Client, cost *figure, n int) {
 		return err
 	})
 	l.addResult("patch", before, ops, secs, lat, map[string]any{"errors": errs})
-	cost.curve("merge patch").add(float64(n), l.lastResult("cpu_ms_per_op"))
+	cost.curve("merge patch").add(float64(objectCount), l.lastResult("cpu_ms_per_op"))
 }
 
 // recordMemory adds the resident memory to the figure.

@@ -13,22 +13,22 @@ import (
 
 // save draws the figure: the server as lines, the floor dashed in the same colour.
 func (f *figure) save(file string) error {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.title, f.x, f.y
-	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
-	p.X.Tick.Marker = ticksAtPoints(f.curves)
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.TextStyle.Font.Size = vg.Points(9)
-	p.Add(plotter.NewGrid())
+	drawing := plot.New()
+	drawing.Title.Text, drawing.X.Label.Text, drawing.Y.Label.Text = f.title, f.xLabel, f.yLabel
+	drawing.X.Scale, drawing.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	drawing.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+	drawing.X.Tick.Marker = ticksAtPoints(f.curves)
+	drawing.Legend.Top, drawing.Legend.Left = true, true
+	drawing.Legend.TextStyle.Font.Size = vg.Points(9)
+	drawing.Add(plotter.NewGrid())
 	least, most := math.Inf(1), 0.0
 	var names []string
-	for _, c := range f.curves {
+	for _, plotted := range f.curves {
 		var xys plotter.XYs
-		for _, at := range c.points {
-			if at.y > 0 { // 0 has no logarithm
-				xys = append(xys, plotter.XY{X: at.x, Y: at.y})
-				least, most = min(least, at.y), max(most, at.y)
+		for _, at := range plotted.points {
+			if at.cost > 0 { // 0 has no logarithm
+				xys = append(xys, plotter.XY{X: at.size, Y: at.cost})
+				least, most = min(least, at.cost), max(most, at.cost)
 			}
 		}
 		if len(xys) == 0 {
@@ -38,24 +38,24 @@ func (f *figure) save(file string) error {
 		if err != nil {
 			return err
 		}
-		i := slices.Index(names, c.name)
+		i := slices.Index(names, plotted.name)
 		if i < 0 {
-			i, names = len(names), append(names, c.name)
+			i, names = len(names), append(names, plotted.name)
 		}
 		line.Color, line.Width = plotutil.Color(i), vg.Points(1.2)
 		marks.Color, marks.Shape, marks.Radius = plotutil.Color(i), plotutil.Shape(i), vg.Points(2.5)
-		name := c.name
-		if c.ofFloor {
+		name := plotted.name
+		if plotted.ofFloor {
 			line.Dashes, line.Width = []vg.Length{vg.Points(4), vg.Points(3)}, vg.Points(0.8)
 			name += ", floor"
 		}
-		p.Add(line, marks)
-		p.Legend.Add(name, line, marks)
+		drawing.Add(line, marks)
+		drawing.Legend.Add(name, line, marks)
 	}
 	// Whole decades, and one more for the legend above the curves.
-	p.Y.Min = math.Pow(10, math.Floor(math.Log10(least)))
-	p.Y.Max = math.Pow(10, math.Ceil(math.Log10(most))+math.Ceil(float64(len(f.curves))/6))
-	return p.Save(20*vg.Centimeter, 12*vg.Centimeter, file)
+	drawing.Y.Min = math.Pow(10, math.Floor(math.Log10(least)))
+	drawing.Y.Max = math.Pow(10, math.Ceil(math.Log10(most))+math.Ceil(float64(len(f.curves))/6))
+	return drawing.Save(20*vg.Centimeter, 12*vg.Centimeter, file)
 }
 
 // ticksAtPoints returns ticks at the measured points.
@@ -63,7 +63,7 @@ func ticksAtPoints(curves []*curve) plot.ConstantTicks {
 	var xs []float64
 	for _, c := range curves {
 		for _, at := range c.points {
-			xs = append(xs, at.x)
+			xs = append(xs, at.size)
 		}
 	}
 	slices.Sort(xs)

@@ -12,7 +12,7 @@ import (
 // curvePoint is the duration of the measurement of each point.
 const curvePoint = 3 * time.Second
 
-// A curve is a cost as a function of a size.
+// curve is a cost as a function of a size.
 type curve struct {
 	name    string
 	ofFloor bool // of the bare server
@@ -20,12 +20,12 @@ type curve struct {
 }
 
 // point is a size and the cost at it.
-type point struct{ x, y float64 }
+type point struct{ size, cost float64 }
 
-// A figure is a plot of curves.
+// figure is a plot of curves.
 type figure struct {
-	file, title, x, y string
-	curves            []*curve
+	file, title, xLabel, yLabel string
+	curves                      []*curve
 }
 
 // curve returns the curve of the measured server with a name and creates it on first use.
@@ -46,37 +46,37 @@ func (f *figure) curveOf(name string, ofFloor bool) *curve {
 	return c
 }
 
-func (c *curve) add(x, y float64) { c.points = append(c.points, point{x, y}) }
+func (c *curve) add(size, cost float64) { c.points = append(c.points, point{size, cost}) }
 
-// String returns the figure as a table with a column for each x.
+// String returns the figure as a table with a column for each size.
 func (f *figure) String() string {
-	var xs []float64
+	var sizes []float64
 	for _, c := range f.curves {
 		for _, p := range c.points {
-			xs = append(xs, p.x)
+			sizes = append(sizes, p.size)
 		}
 	}
-	slices.Sort(xs)
-	xs = slices.Compact(xs)
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
 	var out strings.Builder
-	fmt.Fprintf(&out, "\n%s: %s\n\n| %s |", f.title, f.y, f.x)
-	for _, x := range xs {
+	fmt.Fprintf(&out, "\n%s: %s\n\n| %s |", f.title, f.yLabel, f.xLabel)
+	for _, x := range sizes {
 		fmt.Fprintf(&out, " %g |", x)
 	}
-	out.WriteString("\n|" + strings.Repeat("---|", len(xs)+1) + "\n")
+	out.WriteString("\n|" + strings.Repeat("---|", len(sizes)+1) + "\n")
 	for _, c := range f.curves {
 		name := c.name
 		if c.ofFloor {
 			name += ", floor"
 		}
 		out.WriteString("| " + name + " |")
-		for _, x := range xs {
-			i := slices.IndexFunc(c.points, func(p point) bool { return p.x == x })
+		for _, x := range sizes {
+			i := slices.IndexFunc(c.points, func(p point) bool { return p.size == x })
 			if i < 0 {
 				out.WriteString(" |")
 				continue
 			}
-			fmt.Fprintf(&out, " %.3g |", c.points[i].y)
+			fmt.Fprintf(&out, " %.3g |", c.points[i].cost)
 		}
 		out.WriteString("\n")
 	}
@@ -94,14 +94,14 @@ var curveFunctions = []struct {
 // drawCurves measures costs as the work grows, prints them, and draws them into a folder. names
 // selects curves; none selects all. largest is the maximum number of objects.
 func drawCurves(like *load, bin, plots string, largest int, names []string) error {
-	for _, g := range curveFunctions {
-		if len(names) > 0 && !slices.Contains(names, g.name) {
+	for _, function := range curveFunctions {
+		if len(names) > 0 && !slices.Contains(names, function.name) {
 			continue
 		}
 		start := time.Now()
-		figures, err := measureCurves(like, bin, largest, g.draw)
+		figures, err := measureCurves(like, bin, largest, function.draw)
 		if err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+			return fmt.Errorf("%s: %w", function.name, err)
 		}
 		for _, f := range figures {
 			fmt.Println(f)
@@ -111,7 +111,7 @@ func drawCurves(like *load, bin, plots string, largest int, names []string) erro
 				}
 			}
 		}
-		fmt.Printf("%s took %.0f s\n", g.name, time.Since(start).Seconds())
+		fmt.Printf("%s took %.0f s\n", function.name, time.Since(start).Seconds())
 	}
 	return nil
 }
@@ -139,16 +139,16 @@ func (b *bench) startAPIServer(like *load, name string, flags ...string) (*load,
 }
 
 // startFloor starts the floor of a server.
-func (b *bench) startFloor(l *load) (*load, *process, error) {
+func (b *bench) startFloor(upstream *load) (*load, *process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
 	cert, key := b.certificateFiles("apiserver")
-	p, err := startProcess(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server,
-		"--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
+	p, err := startProcess(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+upstream.server,
+		"--cert="+upstream.certFile, "--key="+upstream.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
 	if err != nil {
 		return nil, nil, err
 	}
-	return b.newLoad(l, "floor", p.url, p, "admin"), p, nil
+	return b.newLoad(upstream, "floor", p.url, p, "admin"), p, nil
 }

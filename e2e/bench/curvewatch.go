@@ -59,21 +59,21 @@ func broadRun(watchers int) watchRun {
 
 // growWatchers writes while the number of watchers grows: narrow watchers of one object, with a
 // constant number per write, and broad watchers of all objects.
-func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
+func growWatchers(env *bench, like *load, _ int) ([]*figure, error) {
 	cost := &figure{
-		file:  "curve-watchers.svg",
-		title: "CPU of a delivery by number of watchers",
-		x:     "watchers",
-		y:     "CPU µs a delivery",
+		file:   "curve-watchers.svg",
+		title:  "CPU of a delivery by number of watchers",
+		xLabel: "watchers",
+		yLabel: "CPU µs a delivery",
 	}
-	l, api, err := b.startAPIServer(like, "watchers")
+	running, api, err := env.startAPIServer(like, "watchers")
 	if err != nil {
 		return nil, err
 	}
 	defer api.terminate()
-	l.objectCount = maxBroadWatchers
-	l.runScenario(l.newClient(), "seed")
-	floorLoad, floor, err := b.startFloor(l)
+	running.objectCount = maxBroadWatchers
+	running.runScenario(running.newClient(), "seed")
+	floorLoad, floor, err := env.startFloor(running)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 			runs = append(runs, broadRun(watchers))
 		}
 		for _, run := range runs {
-			for _, side := range []*load{l, floorLoad} {
+			for _, side := range []*load{running, floorLoad} {
 				s := *side
 				s.results, s.objectCount, s.watchers, s.rate = nil, run.objects, run.watchers, run.rate
 				c := s.newClient()
@@ -99,32 +99,32 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 }
 
 // growRate increases the rate of writes until deliveries are too slow.
-func growRate(b *bench, like *load, _ int) ([]*figure, error) {
+func growRate(env *bench, like *load, _ int) ([]*figure, error) {
 	late := &figure{
-		file:  "curve-rate.svg",
-		title: "100 watchers of everything, by rate of writes",
-		x:     "writes/s",
-		y:     "latency from the write to the watcher, ms",
+		file:   "curve-rate.svg",
+		title:  "100 watchers of everything, by rate of writes",
+		xLabel: "writes/s",
+		yLabel: "latency from the write to the watcher, ms",
 	}
 	cost := &figure{
-		file:  "curve-rate-cpu.svg",
-		title: "100 watchers of everything, by rate of writes",
-		x:     "writes/s",
-		y:     "CPU µs a delivery, with its share of the write",
+		file:   "curve-rate-cpu.svg",
+		title:  "100 watchers of everything, by rate of writes",
+		xLabel: "writes/s",
+		yLabel: "CPU µs a delivery, with its share of the write",
 	}
-	l, api, err := b.startAPIServer(like, "rate")
+	running, api, err := env.startAPIServer(like, "rate")
 	if err != nil {
 		return nil, err
 	}
 	defer api.terminate()
-	l.objectCount, l.watchers = 1000, 100
-	l.runScenario(l.newClient(), "seed")
-	floorLoad, floor, err := b.startFloor(l)
+	running.objectCount, running.watchers = 1000, 100
+	running.runScenario(running.newClient(), "seed")
+	floorLoad, floor, err := env.startFloor(running)
 	if err != nil {
 		return nil, err
 	}
 	defer floor.terminate()
-	for _, side := range []*load{l, floorLoad} {
+	for _, side := range []*load{running, floorLoad} {
 		for rate := 10.0; rate <= 3200; rate *= 2 {
 			s := *side
 			s.results, s.rate = nil, rate
@@ -146,27 +146,27 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 
 // growReplicas distributes watchers and writes over a growing number of replicas with one etcd and
 // one NATS server.
-func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
+func growReplicas(env *bench, like *load, _ int) ([]*figure, error) {
 	const shared = 1500 // watchers on 15 connections, which divide evenly over the replicas
 	write := &figure{
-		file:  "curve-replicas.svg",
-		title: "CPU of all processes per write, without watchers",
-		x:     "replicas",
-		y:     "CPU ms a write",
+		file:   "curve-replicas.svg",
+		title:  "CPU of all processes per write, without watchers",
+		xLabel: "replicas",
+		yLabel: "CPU ms a write",
 	}
 	delivery := &figure{
-		file:  "curve-replicas-watch.svg",
-		title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared),
-		x:     "replicas",
-		y:     "CPU µs a delivery",
+		file:   "curve-replicas-watch.svg",
+		title:  fmt.Sprintf("%d watchers of everything, shared by the replicas", shared),
+		xLabel: "replicas",
+		yLabel: "CPU µs a delivery",
 	}
 	for _, name := range []string{"etcd", "nats-server"} {
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), "./cmd/"+name).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(env.bin, name), "./cmd/"+name).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 	}
 	for _, replicas := range []int{1, 3, 5} {
-		if err := b.measureReplicas(like, replicas, shared, write, delivery); err != nil {
+		if err := env.measureReplicas(like, replicas, shared, write, delivery); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +177,7 @@ func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 // of writes and of deliveries to the figures.
 func (b *bench) measureReplicas(like *load, replicas, watchers int, write, delivery *figure) error {
 	// 1. Start etcd, the NATS server and the replicas, and create the pods.
-	l, members, err := b.startReplicas(like, replicas)
+	running, members, err := b.startReplicas(like, replicas)
 	defer func() {
 		for _, m := range slices.Backward(members) {
 			m.terminate()
@@ -186,18 +186,18 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	if err != nil {
 		return err
 	}
-	l.objectCount = 1000
-	client := l.newClient()
-	l.runScenario(client, "seed")
+	running.objectCount = 1000
+	client := running.newClient()
+	running.runScenario(client, "seed")
 
 	// 2. Patch without watchers. All writes go to replica 0; the others only follow.
 	x := float64(replicas)
-	l.concurrency = 4
-	l.runScenario(client, "patch")
-	write.curve("all processes").add(x, l.lastResult("cpu_ms_per_op"))
-	ops, _ := l.results[len(l.results)-1]["ops"].(int)
+	running.concurrency = 4
+	running.runScenario(client, "patch")
+	write.curve("all processes").add(x, running.lastResult("cpu_ms_per_op"))
+	ops, _ := running.results[len(running.results)-1]["ops"].(int)
 	msPerWrite := func(process string) float64 {
-		return l.lastResult("cpu_s_"+process) * 1000 / float64(max(ops, 1))
+		return running.lastResult("cpu_s_"+process) * 1000 / float64(max(ops, 1))
 	}
 	write.curve("etcd").add(x, msPerWrite("etcd"))
 	write.curve("NATS").add(x, msPerWrite("nats"))
@@ -209,12 +209,12 @@ func (b *bench) measureReplicas(like *load, replicas, watchers int, write, deliv
 	write.curve("each other replica").add(x, others)
 
 	// 3. Write slowly while watchers, distributed over the replicas, receive each write.
-	l.watchers, l.rate = watchers, 5
-	l.runScenario(client, "watch")
-	delivery.curve("all processes").add(x, l.lastResult("cpu_s_per_million_deliveries"))
+	running.watchers, running.rate = watchers, 5
+	running.runScenario(client, "watch")
+	delivery.curve("all processes").add(x, running.lastResult("cpu_s_per_million_deliveries"))
 
 	// 4. Compare with one floor that has all watchers.
-	floorLoad, floor, err := b.startFloor(l)
+	floorLoad, floor, err := b.startFloor(running)
 	if err != nil {
 		return err
 	}

@@ -165,15 +165,15 @@ func compareCustomResources(like *load, bin string) error {
 		return err
 	}
 	defer api.terminate()
-	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	l.objectCount, l.duration = customRounds*customChunk, 4*time.Second
-	client := l.newClient()
-	if err := l.createGadgetDefinition(client); err != nil {
+	settings := b.newLoad(like, "apiserver", api.url, api, "admin")
+	settings.objectCount, settings.duration = customRounds*customChunk, 4*time.Second
+	client := settings.newClient()
+	if err := settings.createGadgetDefinition(client); err != nil {
 		return err
 	}
 	t := sideCosts{byOperation: map[string][2][]float64{}}
 	for round := range customRounds {
-		t.measureBoth("create", func(s *side) float64 { return l.createChunk(client, s, round*customChunk, customChunk) })
+		t.measureBoth("create", func(s *side) float64 { return settings.createChunk(client, s, round*customChunk, customChunk) })
 	}
 	time.Sleep(3 * time.Second) // the cache catches up
 	for range customRounds {
@@ -183,21 +183,21 @@ func compareCustomResources(like *load, bin string) error {
 			{"page of 500", "?limit=500", "application/json"},
 		} {
 			t.measureBoth(list.name, func(s *side) float64 {
-				return l.measureGets(1, list.name+" "+s.name, list.accept, func(int) string {
+				return settings.measureGets(1, list.name+" "+s.name, list.accept, func(int) string {
 					return s.path + "/" + s.kind + list.query
 				})
 			})
 		}
 		t.measureBoth("get", func(s *side) float64 {
-			return l.measureGets(l.concurrency, "get "+s.name, "application/json", func(i int) string {
-				return s.object(i % l.objectCount)
+			return settings.measureGets(settings.concurrency, "get "+s.name, "application/json", func(i int) string {
+				return s.object(i % settings.objectCount)
 			})
 		})
-		t.measureBoth("patch", func(s *side) float64 { return l.measurePatches(client, s) })
+		t.measureBoth("patch", func(s *side) float64 { return settings.measurePatches(client, s) })
 	}
 	for range 2 {
 		t.measureBoth("watch, a delivery", func(s *side) float64 {
-			w := *l
+			w := *settings
 			w.watchers, w.rate, w.duration = 200, 20, 8*time.Second
 			w.measureWatches(client, "watch "+s.name, watchedObjects{s.path + "/" + s.kind, s.object},
 				func(int) string { return s.path + "/" + s.kind + "?watch=1" })
@@ -255,8 +255,8 @@ func (t *sideCosts) print() {
 }
 
 // median returns the median, or 0 of no values.
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
 	if len(s) == 0 {
 		return 0
 	}

@@ -123,12 +123,12 @@ func compareFairness(like *load, bin, plots string, names []string) error {
 func measureFairness(like *load, bin string,
 	background backgroundLoad) (responses map[string][]probeResponse, stormOutput string, err error) {
 	// 1. Start the server, and create the pods and leases that the clients use.
-	b, err := newBench(bin)
+	started, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
 	}
-	defer b.close()
-	api, err := b.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow",
+	defer started.close()
+	api, err := started.startAPIServerProcess("fairness", "--authorization-mode=AlwaysAllow",
 		"--disable-admission-plugins=ServiceAccount,NodeRestriction",
 		fmt.Sprintf("--enable-priority-and-fairness=%t", background.priorityAndFairness),
 		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
@@ -136,11 +136,11 @@ func measureFairness(like *load, bin string,
 		return nil, "", err
 	}
 	defer api.terminate()
-	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	l.objectCount = stormPods
-	c := l.newClient()
-	l.runScenario(c, "seed")
-	if err := l.createProbedLeases(c); err != nil {
+	running := started.newLoad(like, "apiserver", api.url, api, "admin")
+	running.objectCount = stormPods
+	c := running.newClient()
+	running.runScenario(c, "seed")
+	if err := running.createProbedLeases(c); err != nil {
 		return nil, "", err
 	}
 
@@ -149,7 +149,7 @@ func measureFairness(like *load, bin string,
 	if err != nil {
 		return nil, "", err
 	}
-	loadServer := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
+	loadServer := []string{self, "-server=" + running.server, "-cert=" + running.certFile, "-key=" + running.keyFile, "-ca=" + running.caFile}
 	probes := exec.Command("chrt", append(append([]string{"--rr", "1"}, loadServer...), "standing")...)
 	var output bytes.Buffer
 	probes.Stdout, probes.Stderr = &output, os.Stderr
@@ -304,8 +304,8 @@ func occupyCPUs() {
 }
 
 // splitByStorm separates the responses during the storm from those before and after it.
-func splitByStorm(all []probeResponse) (quiet, during []probeResponse) {
-	for _, a := range all {
+func splitByStorm(responses []probeResponse) (quiet, during []probeResponse) {
+	for _, a := range responses {
 		if a.At > quietTime && a.At < quietTime+stormTime {
 			during = append(during, a)
 		} else {
@@ -316,13 +316,13 @@ func splitByStorm(all []probeResponse) (quiet, during []probeResponse) {
 }
 
 // formatLatencies formats the median and 99th percentile in ms and the number of rejected requests.
-func formatLatencies(all []probeResponse) string {
-	if len(all) == 0 {
+func formatLatencies(responses []probeResponse) string {
+	if len(responses) == 0 {
 		return "none"
 	}
 	rejected := 0
-	waits := make([]time.Duration, 0, len(all))
-	for _, a := range all {
+	waits := make([]time.Duration, 0, len(responses))
+	for _, a := range responses {
 		waits = append(waits, a.Latency)
 		if a.Code != http.StatusOK {
 			rejected++
@@ -332,5 +332,5 @@ func formatLatencies(all []probeResponse) string {
 	ms := func(part float64) float64 {
 		return float64(waits[int(part*float64(len(waits)-1))].Microseconds()) / 1000
 	}
-	return fmt.Sprintf("%.1f / %.1f, %d of %d", ms(0.5), ms(0.99), rejected, len(all))
+	return fmt.Sprintf("%.1f / %.1f, %d of %d", ms(0.5), ms(0.99), rejected, len(responses))
 }

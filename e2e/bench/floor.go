@@ -88,29 +88,29 @@ func (f *floor) fetchResponse(r *http.Request) (recordedResponse, error) {
 		id = "a pod " + r.Header.Get("Accept") // one recorded response serves for all pods
 	}
 	f.mu.RLock()
-	a, ok := f.responses[id]
+	recorded, ok := f.responses[id]
 	f.mu.RUnlock()
 	if ok {
-		return a, nil
+		return recorded, nil
 	}
 	req, err := http.NewRequest(http.MethodGet, f.upstream+r.URL.RequestURI(), nil)
 	if err != nil {
-		return a, err
+		return recorded, err
 	}
 	req.Header.Set("Accept", r.Header.Get("Accept"))
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return a, err
+		return recorded, err
 	}
 	defer resp.Body.Close()
-	a.contentType = resp.Header.Get("Content-Type")
-	if a.body, err = io.ReadAll(resp.Body); err != nil {
-		return a, err
+	recorded.contentType = resp.Header.Get("Content-Type")
+	if recorded.body, err = io.ReadAll(resp.Body); err != nil {
+		return recorded, err
 	}
 	f.mu.Lock()
-	f.responses[id] = a
+	f.responses[id] = recorded
 	f.mu.Unlock()
-	return a, nil
+	return recorded, nil
 }
 
 // patch delivers a change of a pod to all watchers, with the timestamp in the body.
@@ -121,16 +121,16 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	get := r.Clone(r.Context())
 	get.Method = http.MethodGet
-	a, err := f.fetchResponse(get)
+	recorded, err := f.fetchResponse(get)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	// The event is the recorded pod with the stamp of the patch.
-	i, j := bytes.Index(a.body, stampMarker)+len(stampMarker), bytes.Index(body, stampMarker)+len(stampMarker)
+	i, j := bytes.Index(recorded.body, stampMarker)+len(stampMarker), bytes.Index(body, stampMarker)+len(stampMarker)
 	stamp := body[j : j+bytes.IndexByte(body[j:], '"')]
-	rest := a.body[i+bytes.IndexByte(a.body[i:], '"'):]
-	frame := append([]byte(`{"type":"MODIFIED","object":`), a.body[:i]...)
+	rest := recorded.body[i+bytes.IndexByte(recorded.body[i:], '"'):]
+	frame := append([]byte(`{"type":"MODIFIED","object":`), recorded.body[:i]...)
 	frame = append(append(frame, stamp...), bytes.TrimRight(rest, "\n")...)
 	frame = append(frame, "}\n"...)
 	f.watching.Lock()
@@ -144,8 +144,8 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	f.watching.Unlock()
-	w.Header().Set("Content-Type", strings.TrimSpace(a.contentType))
-	_, _ = w.Write(a.body)
+	w.Header().Set("Content-Type", strings.TrimSpace(recorded.contentType))
+	_, _ = w.Write(recorded.body)
 }
 
 // nodeOf returns the node of a pod of the bench.
@@ -157,17 +157,17 @@ func nodeOf(pod string) string {
 
 // watch sends the events of selected pods until the client closes the request.
 func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
-	c := make(chan []byte, 256)
+	events := make(chan []byte, 256)
 	selected := r.URL.Query().Get("fieldSelector")
 	f.watching.Lock()
 	if f.watchers[selected] == nil {
 		f.watchers[selected] = map[chan []byte]bool{}
 	}
-	f.watchers[selected][c] = true
+	f.watchers[selected][events] = true
 	f.watching.Unlock()
 	defer func() {
 		f.watching.Lock()
-		delete(f.watchers[selected], c)
+		delete(f.watchers[selected], events)
 		f.watching.Unlock()
 	}()
 	flusher, ok := w.(http.Flusher)
@@ -179,7 +179,7 @@ func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
 	flusher.Flush()
 	for {
 		select {
-		case frame := <-c:
+		case frame := <-events:
 			if _, err := w.Write(frame); err != nil {
 				return
 			}

@@ -114,20 +114,20 @@ const podTemplate = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod-%05
 	`"volumes":[{"name":"config","configMap":{"name":"app-%d"}},{"name":"cache","emptyDir":{}}]}}`
 
 // podBody returns the i-th pod, of about 3 KB. Its content depends only on i and the random seed.
-func (l *load) podBody(i int) []byte {
-	r := rand.New(rand.NewSource(l.randomSeed + int64(i)))
+func (l *load) podBody(index int) []byte {
+	random := rand.New(rand.NewSource(l.randomSeed + int64(index)))
 	var env strings.Builder
 	for e := range 12 {
 		if e > 0 {
 			env.WriteByte(',')
 		}
-		fmt.Fprintf(&env, `{"name":"SETTING_%d","value":"value-%x-%x"}`, e, r.Int63(), r.Int63())
+		fmt.Fprintf(&env, `{"name":"SETTING_%d","value":"value-%x-%x"}`, e, random.Int63(), random.Int63())
 	}
 	return fmt.Appendf(nil, podTemplate,
-		i, i%namespaces, i%50, i%3, r.Int31(), // name, namespace and labels
-		r.Int63(), r.Int63(), // annotation
-		i%nodes, i%50, r.Intn(20), r.Intn(20), 1+r.Intn(8), // node, image and arguments
-		env.String(), r.Intn(9), i%50) // variables, sidecar and volume
+		index, index%namespaces, index%50, index%3, random.Int31(), // name, namespace and labels
+		random.Int63(), random.Int63(), // annotation
+		index%nodes, index%50, random.Intn(20), random.Intn(20), 1+random.Intn(8), // node, image and arguments
+		env.String(), random.Intn(9), index%50) // variables, sidecar and volume
 }
 
 // callTimer measures calls. Its zero value is ready for use by one goroutine.
@@ -207,12 +207,12 @@ func (l *load) createPods(client *http.Client) {
 // returns the number of calls, the elapsed seconds, the durations of the calls in ms and the number
 // of errors.
 func (l *load) runForDuration(concurrency int,
-	f func(i int) error) (calls int, seconds float64, latencies []float64, errs int) {
+	task func(i int) error) (calls int, seconds float64, latencies []float64, errs int) {
 	start := time.Now()
 	stop := start.Add(l.duration)
 	latencies, errs = runWorkers(concurrency, func(worker int, t *callTimer) {
 		for i := worker; time.Now().Before(stop); i += concurrency {
-			t.call(f, i)
+			t.call(task, i)
 		}
 	})
 	return len(latencies), time.Since(start).Seconds(), latencies, errs

@@ -65,69 +65,69 @@ func main() {
 		check(dashboard.Run(os.Args[2:], os.Stdout))
 		return
 	}
-	l := &load{}
-	o := parseFlags(l)
-	if l.server != "" {
-		loadRunningServer(l, flag.Args())
+	settings := &load{}
+	parsed := parseFlags(settings)
+	if settings.server != "" {
+		loadRunningServer(settings, flag.Args())
 		return
 	}
 	for _, m := range measurements {
 		if m.name == flag.Arg(0) {
-			check(m.run(l, o, flag.Args()[1:]))
+			check(m.run(settings, parsed, flag.Args()[1:]))
 			return
 		}
 	}
 	for _, m := range measurements {
 		if m.byDefault {
-			check(m.run(l, o, nil))
+			check(m.run(settings, parsed, nil))
 		}
 	}
 }
 
 // parseFlags parses the command line into l and the returned options.
-func parseFlags(l *load) (o options) {
-	flag.StringVar(&l.server, "server", "", "URL of a running server; empty starts one")
-	flag.StringVar(&l.caFile, "ca", "", "CA file; empty skips verification")
-	flag.StringVar(&l.certFile, "cert", "", "file of the client certificate")
-	flag.StringVar(&l.keyFile, "key", "", "file of the client key")
-	flag.StringVar(&l.token, "token", "", "bearer token")
-	flag.StringVar(&l.pids, "pid", "", "comma-separated name=pid of the server processes to account")
-	flag.IntVar(&l.objectCount, "n", 10000, "number of objects")
-	flag.IntVar(&l.concurrency, "c", 16, "concurrency")
-	flag.DurationVar(&l.duration, "d", 10*time.Second, "duration of timed scenarios")
-	flag.IntVar(&l.watchers, "w", 500, "number of watchers")
-	flag.IntVar(&l.streams, "streams", 100, "watchers per connection: many like a busy client or a proxy, 1 like kubelets")
-	flag.Float64Var(&l.rate, "rate", 100, "writes per second in watch scenarios")
-	flag.StringVar(&l.label, "label", "", "label printed on every line")
-	flag.StringVar(&l.accept, "accept", "application/json", "Accept for get/list/watch")
-	flag.Int64Var(&l.randomSeed, "seed", 1, "random seed")
-	flag.StringVar(&o.binary, "apiserver", "../bin/apiserver", "path of the API server to start")
-	flag.StringVar(&o.plots, "plots", "", "folder for plots")
-	flag.IntVar(&o.largest, "largest", 100000, "maximum number of objects of the curves; 300000 takes longer")
+func parseFlags(settings *load) (parsed options) {
+	flag.StringVar(&settings.server, "server", "", "URL of a running server; empty starts one")
+	flag.StringVar(&settings.caFile, "ca", "", "CA file; empty skips verification")
+	flag.StringVar(&settings.certFile, "cert", "", "file of the client certificate")
+	flag.StringVar(&settings.keyFile, "key", "", "file of the client key")
+	flag.StringVar(&settings.token, "token", "", "bearer token")
+	flag.StringVar(&settings.pids, "pid", "", "comma-separated name=pid of the server processes to account")
+	flag.IntVar(&settings.objectCount, "n", 10000, "number of objects")
+	flag.IntVar(&settings.concurrency, "c", 16, "concurrency")
+	flag.DurationVar(&settings.duration, "d", 10*time.Second, "duration of timed scenarios")
+	flag.IntVar(&settings.watchers, "w", 500, "number of watchers")
+	flag.IntVar(&settings.streams, "streams", 100, "watchers per connection: many like a busy client or a proxy, 1 like kubelets")
+	flag.Float64Var(&settings.rate, "rate", 100, "writes per second in watch scenarios")
+	flag.StringVar(&settings.label, "label", "", "label printed on every line")
+	flag.StringVar(&settings.accept, "accept", "application/json", "Accept for get/list/watch")
+	flag.Int64Var(&settings.randomSeed, "seed", 1, "random seed")
+	flag.StringVar(&parsed.binary, "apiserver", "../bin/apiserver", "path of the API server to start")
+	flag.StringVar(&parsed.plots, "plots", "", "folder for plots")
+	flag.IntVar(&parsed.largest, "largest", 100000, "maximum number of objects of the curves; 300000 takes longer")
 	flag.Parse()
-	return o
+	return parsed
 }
 
 // loadRunningServer runs scenarios against l.server, or one of the parts of the fairness
 // measurement that run in a process of their own.
-func loadRunningServer(l *load, names []string) {
+func loadRunningServer(settings *load, names []string) {
 	switch firstOf(names) {
 	case "storming":
-		l.runStorm()
+		settings.runStorm()
 		return
 	case "spinning":
 		occupyCPUs()
 		return
 	case "standing":
-		check(l.runProbeClients())
+		check(settings.runProbeClients())
 		return
 	}
-	if l.label == "" {
-		l.label = filepath.Base(l.server)
+	if settings.label == "" {
+		settings.label = filepath.Base(settings.server)
 	}
-	c := l.newClient()
+	c := settings.newClient()
 	for _, name := range names {
-		l.runScenario(c, name)
+		settings.runScenario(c, name)
 	}
 	if len(names) == 0 {
 		fmt.Fprintln(os.Stderr, "bench: name the scenarios: seed idle list list-consistent list-proto list-meta list-table list-ns list-node list-label list-storm page get get-rv0 patch watch watch-node crd custom-define custom-create custom-patch")

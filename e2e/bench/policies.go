@@ -38,17 +38,17 @@ func measurePolicies(like *load, bin string) error {
 		return err
 	}
 	defer api.terminate()
-	l := b.newLoad(like, "apiserver", api.url, api, "admin")
-	client := l.newClient()
+	settings := b.newLoad(like, "apiserver", api.url, api, "admin")
+	client := settings.newClient()
 	for i := range namespaces {
-		if err := l.create(client, "/api/v1/namespaces",
+		if err := settings.create(client, "/api/v1/namespaces",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
 			return err
 		}
 	}
 	var rows []string
 	measureCreates := func(name string) {
-		run, round := *l, len(rows)
+		run, round := *settings, len(rows)
 		run.runTimed("create, "+name, run.concurrency, func(i int) error {
 			return run.create(client, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces),
 				run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
@@ -62,20 +62,20 @@ func measurePolicies(like *load, bin string) error {
 	measureCreates("no policies")
 
 	// 3. Add policies that do not match, and measure their memory and the creates beside them.
-	before, err := l.heapSize(client)
+	before, err := settings.heapSize(client)
 	if err != nil {
 		return err
 	}
 	for i := range idlePolicies {
-		if err := l.createPolicy(client, fmt.Sprintf("idle-%04d", i), "apps", "deployments",
+		if err := settings.createPolicy(client, fmt.Sprintf("idle-%04d", i), "apps", "deployments",
 			fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
 			return err
 		}
 	}
-	if err := l.waitForTypeChecks(client, idlePolicies); err != nil {
+	if err := settings.waitForTypeChecks(client, idlePolicies); err != nil {
 		return err
 	}
-	after, err := l.heapSize(client)
+	after, err := settings.heapSize(client)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func measurePolicies(like *load, bin string) error {
 
 	// 4. Add policies that match, and measure again.
 	for i := range activePolicies {
-		if err := l.createPolicy(client, fmt.Sprintf("active-%d", i), "", "pods", podValidations(i)); err != nil {
+		if err := settings.createPolicy(client, fmt.Sprintf("active-%d", i), "", "pods", podValidations(i)); err != nil {
 			return err
 		}
 	}

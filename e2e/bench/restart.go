@@ -18,20 +18,20 @@ var listMediaTypes = []string{"application/json", "application/vnd.kubernetes.pr
 // measureRestarts starts a server repeatedly on copies of the same data with l.n pods. It prints
 // the cost until the server is ready, and the resident memory then and after lists of all pods in
 // all forms. Existing data in the folder is reused, so that two programs can be compared.
-func measureRestarts(l *load, bin, data string) error {
-	b, err := newBench(bin)
+func measureRestarts(settings *load, bin, data string) error {
+	started, err := newBench(bin)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer started.close()
 	if _, err := os.Stat(data); os.IsNotExist(err) {
-		if err := b.fillData(l, data); err != nil {
+		if err := started.fillData(settings, data); err != nil {
 			return err
 		}
 	}
 	fmt.Print("\n| pods | ready after s | CPU s | peak MiB | resident, anonymous MiB | 5 s later | after lists | 15 s later | CPU s of the lists |\n|---|---|---|---|---|---|---|---|---|\n")
 	for range restarts {
-		if err := b.restart(l, data); err != nil {
+		if err := started.restart(settings, data); err != nil {
 			return err
 		}
 	}
@@ -100,24 +100,24 @@ func (b *bench) restart(like *load, data string) error {
 	if err := copyFolder(data, again); err != nil {
 		return err
 	}
-	l, api, err := b.startAPIServer(like, "again")
+	running, api, err := b.startAPIServer(like, "again")
 	if err != nil {
 		return err
 	}
 	defer api.terminate()
-	ready := l.readUsage()
+	ready := running.readUsage()
 	time.Sleep(5 * time.Second) // work after readiness ends, and the runtime returns free memory
-	later := l.readUsage()
-	c := l.newClient()
+	later := running.readUsage()
+	c := running.newClient()
 	for _, accept := range listMediaTypes {
 		start := time.Now()
-		if err := l.discardResponse(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
+		if err := running.discardResponse(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return fmt.Errorf("list as %s, after %s: %w", accept, time.Since(start), err)
 		}
 	}
-	listed := l.readUsage()
+	listed := running.readUsage()
 	time.Sleep(15 * time.Second)
-	end := l.readUsage()
+	end := running.readUsage()
 	memory := func(u processUsage) string {
 		return fmt.Sprintf("%.0f, %.0f", u.resident["apiserver"], u.anonymous["apiserver"])
 	}

@@ -21,9 +21,9 @@ const (
 	reportEvery = 5 * time.Minute
 )
 
-// sample is the memory of a server at a time.
+// sample is the memory of a server some time after the start.
 type sample struct {
-	at                        time.Duration
+	elapsed                   time.Duration
 	resident, anonymous, heap float64 // MiB
 	goroutines                float64
 }
@@ -31,13 +31,13 @@ type sample struct {
 // runSoak reports whether the memory of a server grows over a long time (-d). It runs the scenario
 // watch-node: watchers of the pods of one node each (-w, -streams), while other clients write
 // (-rate). The curve is written to soak.svg in plots, unless plots is empty.
-func runSoak(l *load, bin, plots string) error {
+func runSoak(settings *load, bin, plots string) error {
 	b, err := newBench(bin)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	ours, api, err := b.startAPIServer(l, "soak")
+	ours, api, err := b.startAPIServer(settings, "soak")
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func runSoak(l *load, bin, plots string) error {
 		return nil
 	}
 	return drawSoak(filepath.Join(plots, "soak.svg"),
-		fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
+		fmt.Sprintf("%d watchers by node, %.0f writes a second", settings.watchers, settings.rate), samples)
 }
 
 // takeSamples takes samples until ctx ends.
@@ -75,47 +75,47 @@ func (l *load) takeSamples(ctx context.Context) (out []sample) {
 			fmt.Println("sample failed:", err)
 			continue
 		}
-		s.at = time.Since(start)
-		if out = append(out, s); s.at-reported >= reportEvery {
-			reported = s.at
-			fmt.Printf("| %.0f | %.0f | %.0f | %.0f | %.0f |\n", s.at.Minutes(), s.resident, s.anonymous, s.heap, s.goroutines)
+		s.elapsed = time.Since(start)
+		if out = append(out, s); s.elapsed-reported >= reportEvery {
+			reported = s.elapsed
+			fmt.Printf("| %.0f | %.0f | %.0f | %.0f | %.0f |\n", s.elapsed.Minutes(), s.resident, s.anonymous, s.heap, s.goroutines)
 		}
 	}
 }
 
 // takeSample reads the memory of the server and its number of goroutines.
-func (l *load) takeSample(c *http.Client) (s sample, err error) {
-	code, body, err := l.request(c, "GET", "/metrics", "", nil, "*/*")
+func (l *load) takeSample(client *http.Client) (taken sample, err error) {
+	code, body, err := l.request(client, "GET", "/metrics", "", nil, "*/*")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("metrics: %d", code)
 	}
 	if err != nil {
-		return s, err
+		return taken, err
 	}
 	for line := range strings.Lines(string(body)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		v, _ := strconv.ParseFloat(value, 64)
 		switch name {
 		case "go_memstats_heap_inuse_bytes":
-			s.heap = v / (1 << 20)
+			taken.heap = v / (1 << 20)
 		case "go_goroutines":
-			s.goroutines = v
+			taken.goroutines = v
 		}
 	}
 	u := l.readUsage()
-	s.resident, s.anonymous = u.resident[l.label], u.anonymous[l.label]
-	return s, nil
+	taken.resident, taken.anonymous = u.resident[l.label], u.anonymous[l.label]
+	return taken, nil
 }
 
 // drawSoak draws the memory of the server by minute.
 func drawSoak(file, title string, samples []sample) error {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "min", "MiB"
-	p.Legend.Left = true
-	p.Add(plotter.NewGrid())
-	for i, c := range []struct {
-		name string
-		of   func(sample) float64
+	drawing := plot.New()
+	drawing.Title.Text, drawing.X.Label.Text, drawing.Y.Label.Text = title, "min", "MiB"
+	drawing.Legend.Left = true
+	drawing.Add(plotter.NewGrid())
+	for i, series := range []struct {
+		name  string
+		value func(sample) float64
 	}{
 		{"resident", func(s sample) float64 { return s.resident }},
 		{"without pages of files", func(s sample) float64 { return s.anonymous }},
@@ -123,16 +123,16 @@ func drawSoak(file, title string, samples []sample) error {
 	} {
 		var points plotter.XYs
 		for _, s := range samples {
-			points = append(points, plotter.XY{X: s.at.Minutes(), Y: c.of(s)})
+			points = append(points, plotter.XY{X: s.elapsed.Minutes(), Y: series.value(s)})
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
 			return err
 		}
 		line.Color, line.Width = plotutil.Color(i), vg.Points(1.2)
-		p.Add(line)
-		p.Legend.Add(c.name, line)
+		drawing.Add(line)
+		drawing.Legend.Add(series.name, line)
 	}
-	p.Y.Min = 0
-	return p.Save(20*vg.Centimeter, 10*vg.Centimeter, file)
+	drawing.Y.Min = 0
+	return drawing.Save(20*vg.Centimeter, 10*vg.Centimeter, file)
 }

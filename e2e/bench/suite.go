@@ -67,32 +67,32 @@ func startProcess(log, path, cert, key string, args ...string) (*process, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	p.cmd = exec.Command(path, append(args, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))...)
+	started := &process{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	started.cmd = exec.Command(path, append(args, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))...)
 	out, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
-	p.cmd.Stdout, p.cmd.Stderr = out, out
+	started.cmd.Stdout, started.cmd.Stderr = out, out
 	begin := time.Now()
-	if err := p.cmd.Start(); err != nil {
+	if err := started.cmd.Start(); err != nil {
 		return nil, err
 	}
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: client}}
 	defer c.CloseIdleConnections()
 	for time.Since(begin) < readyWithin {
-		resp, err := c.Get(p.url + "/readyz")
+		resp, err := c.Get(started.url + "/readyz")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				p.ready = time.Since(begin)
-				return p, nil
+				started.ready = time.Since(begin)
+				return started, nil
 			}
 		}
 		time.Sleep(2 * time.Millisecond) // polling interval
 	}
-	p.terminate()
+	started.terminate()
 	return nil, fmt.Errorf("%s is not ready after %s; see %s", path, readyWithin, log)
 }
 
@@ -122,7 +122,7 @@ var scenarios = []struct {
 
 // compareWithFloor starts a server and the floor, loads both, and prints a table. binary is the
 // file of the API server.
-func compareWithFloor(l *load, binary string) error {
+func compareWithFloor(settings *load, binary string) error {
 	// 1. Create the certificates.
 	dir, err := os.MkdirTemp("", "binnacle-bench-")
 	if err != nil {
@@ -148,14 +148,14 @@ func compareWithFloor(l *load, binary string) error {
 		return err
 	}
 	defer api.terminate()
-	l.caFile, l.certFile, l.keyFile = file("admin", "serving-ca.crt"), file("admin", "admin.crt"), file("admin", "admin.key")
-	l.server, l.label, l.pids = api.url, "binnacle", fmt.Sprintf("apiserver=%d", api.cmd.Process.Pid)
+	settings.caFile, settings.certFile, settings.keyFile = file("admin", "serving-ca.crt"), file("admin", "admin.crt"), file("admin", "admin.key")
+	settings.server, settings.label, settings.pids = api.url, "binnacle", fmt.Sprintf("apiserver=%d", api.cmd.Process.Pid)
 	fmt.Printf("ready %d ms after the start of the process\n", api.ready.Milliseconds())
-	c := l.newClient()
-	l.runScenario(c, "idle")
-	l.runScenario(c, "seed")
+	c := settings.newClient()
+	settings.runScenario(c, "idle")
+	settings.runScenario(c, "seed")
 	time.Sleep(3 * time.Second) // the cache catches up and memory settles
-	l.runScenario(c, "idle")
+	settings.runScenario(c, "idle")
 
 	// 3. Start the floor, which reads the same pods from the server.
 	self, err := os.Executable()
@@ -163,31 +163,31 @@ func compareWithFloor(l *load, binary string) error {
 		return err
 	}
 	floor, err := startProcess(filepath.Join(dir, "floor.log"), self, "", "",
-		append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
+		append([]string{"floor", "--upstream=" + api.url, "--cert=" + settings.certFile, "--key=" + settings.keyFile}, tlsArgs...)...)
 	if err != nil {
 		return err
 	}
 	defer floor.terminate()
-	bare := *l
+	bare := *settings
 	bare.server, bare.label, bare.pids, bare.results = floor.url, "floor", fmt.Sprintf("floor=%d", floor.cmd.Process.Pid), nil
 
 	// 4. Run each scenario on both.
 	var rows []string
-	for _, s := range scenarios {
-		ours := *l
+	for _, setup := range scenarios {
+		ours := *settings
 		ours.results = nil
 		theirs := bare
-		if s.adjust != nil {
-			s.adjust(&ours)
-			s.adjust(&theirs)
+		if setup.adjust != nil {
+			setup.adjust(&ours)
+			setup.adjust(&theirs)
 		}
-		ours.runScenario(ours.newClient(), s.name)
+		ours.runScenario(ours.newClient(), setup.name)
 		floorCost := ""
-		if s.floorHasIt {
-			theirs.runScenario(theirs.newClient(), s.name)
+		if setup.floorHasIt {
+			theirs.runScenario(theirs.newClient(), setup.name)
 			floorCost = resultCell(theirs, "cpu_ms_per_op")
 		}
-		row := []string{s.name, resultCell(ours, "cpu_ms_per_op"), floorCost, resultCell(ours, "p50_ms"),
+		row := []string{setup.name, resultCell(ours, "cpu_ms_per_op"), floorCost, resultCell(ours, "p50_ms"),
 			resultCell(ours, "p99_ms"), resultCell(ours, "peak_mib_apiserver")}
 		rows = append(rows, "| "+strings.Join(row, " | ")+" |")
 	}

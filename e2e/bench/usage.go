@@ -20,7 +20,7 @@ type processUsage struct {
 
 // readUsage reads the usage of the processes in l.pids.
 func (l *load) readUsage() processUsage {
-	u := processUsage{
+	usage := processUsage{
 		cpu:       map[string]float64{},
 		resident:  map[string]float64{},
 		peak:      map[string]float64{},
@@ -39,7 +39,7 @@ func (l *load) readUsage() processUsage {
 		f := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+2:]))
 		ut, _ := strconv.ParseFloat(f[11], 64)
 		st, _ := strconv.ParseFloat(f[12], 64)
-		u.cpu[name] = (ut + st) / 100
+		usage.cpu[name] = (ut + st) / 100
 		s, _ := os.ReadFile("/proc/" + pid + "/status")
 		for _, line := range strings.Split(string(s), "\n") {
 			g := strings.Fields(line)
@@ -49,15 +49,15 @@ func (l *load) readUsage() processUsage {
 			v, _ := strconv.ParseFloat(g[1], 64)
 			switch g[0] {
 			case "VmRSS:":
-				u.resident[name] = v / 1024
+				usage.resident[name] = v / 1024
 			case "RssAnon:":
-				u.anonymous[name] = v / 1024
+				usage.anonymous[name] = v / 1024
 			case "VmHWM:":
-				u.peak[name] = v / 1024
+				usage.peak[name] = v / 1024
 			}
 		}
 	}
-	return u
+	return usage
 }
 
 // resetPeak resets the peak memory of the processes.
@@ -70,12 +70,12 @@ func (l *load) resetPeak() {
 }
 
 // percentile sorts d and returns the p-th part of it, such as 0.99, or -1 if d is empty.
-func percentile(d []float64, p float64) float64 {
-	if len(d) == 0 {
+func percentile(values []float64, rank float64) float64 {
+	if len(values) == 0 {
 		return -1
 	}
-	sort.Float64s(d)
-	return d[min(len(d)-1, int(p*float64(len(d))))]
+	sort.Float64s(values)
+	return values[min(len(values)-1, int(rank*float64(len(values))))]
 }
 
 // addResult prints a result as a line of JSON and adds it to l.results.

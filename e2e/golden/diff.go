@@ -29,14 +29,14 @@ func differences(want, got Response, skip string) (out []string) {
 	if want.Status != got.Status {
 		return []string{fmt.Sprintf("status: want %d, got %d: %.300s", want.Status, got.Status, jsonText(got.Body))}
 	}
-	for k, v := range want.Headers {
-		if g := got.Headers[k]; jsonText(g) != jsonText(v) {
-			out = append(out, fmt.Sprintf("header %s: want %q, got %q", k, v, g))
+	for name, values := range want.Headers {
+		if gotValues := got.Headers[name]; jsonText(gotValues) != jsonText(values) {
+			out = append(out, fmt.Sprintf("header %s: want %q, got %q", name, values, gotValues))
 		}
 	}
-	for k, g := range got.Headers {
-		if _, ok := want.Headers[k]; !ok {
-			out = append(out, fmt.Sprintf("header %s: want none, got %q", k, g))
+	for name, gotValues := range got.Headers {
+		if _, ok := want.Headers[name]; !ok {
+			out = append(out, fmt.Sprintf("header %s: want none, got %q", name, gotValues))
 		}
 	}
 	compare("", toGenericJSON(want.Body), toGenericJSON(got.Body), skip, &out)
@@ -44,36 +44,36 @@ func differences(want, got Response, skip string) (out []string) {
 }
 
 // toGenericJSON converts recorded and fresh bodies to the same types.
-func toGenericJSON(v any) (out any) {
-	if err := json.Unmarshal([]byte(jsonText(v)), &out); err != nil {
+func toGenericJSON(value any) (out any) {
+	if err := json.Unmarshal([]byte(jsonText(value)), &out); err != nil {
 		return err.Error()
 	}
 	return out
 }
 
-// compare appends the differences between two JSON values to out. Fields named skip
-// are ignored.
-func compare(at string, want, got any, skip string, out *[]string) {
-	switch w := want.(type) {
+// compare appends the differences between two JSON values to out. path is the path of the values.
+// Fields named skip are ignored.
+func compare(path string, want, got any, skip string, out *[]string) {
+	switch wantValue := want.(type) {
 	case map[string]any:
-		if g, ok := got.(map[string]any); ok {
-			compareMaps(at, w, g, skip, out)
+		if gotValue, ok := got.(map[string]any); ok {
+			compareMaps(path, wantValue, gotValue, skip, out)
 			return
 		}
 	case []any:
-		if g, ok := got.([]any); ok {
-			compareLists(at, w, g, skip, out)
+		if gotValue, ok := got.([]any); ok {
+			compareLists(path, wantValue, gotValue, skip, out)
 			return
 		}
 	}
-	if w, ok := want.(string); ok && skip != "" && at == "" {
+	if wantValue, ok := want.(string); ok && skip != "" && path == "" {
 		// A body that is not JSON may be YAML.
-		if g, ok := got.(string); ok && withoutYAMLField(w, skip) == withoutYAMLField(g, skip) {
+		if gotValue, ok := got.(string); ok && withoutYAMLField(wantValue, skip) == withoutYAMLField(gotValue, skip) {
 			return
 		}
 	}
-	if jsonText(want) != jsonText(got) && !sameAge(at, want, got) {
-		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", at, jsonText(want), jsonText(got)))
+	if jsonText(want) != jsonText(got) && !sameAge(path, want, got) {
+		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", path, jsonText(want), jsonText(got)))
 	}
 }
 
@@ -81,10 +81,10 @@ func compare(at string, want, got any, skip string, out *[]string) {
 var youngAge = regexp.MustCompile(`^\d{1,2}s$`)
 
 // sameAge reports whether two cells of a table are both young ages.
-func sameAge(at string, want, got any) bool {
-	w, isText := want.(string)
-	g, too := got.(string)
-	return isText && too && strings.Contains(at, ".cells[") && youngAge.MatchString(w) && youngAge.MatchString(g)
+func sameAge(path string, want, got any) bool {
+	wantText, isText := want.(string)
+	gotText, too := got.(string)
+	return isText && too && strings.Contains(path, ".cells[") && youngAge.MatchString(wantText) && youngAge.MatchString(gotText)
 }
 
 // withoutYAMLField removes all blocks of a field from a YAML text.
@@ -108,38 +108,38 @@ func withoutYAMLField(doc, field string) string {
 }
 
 // compareMaps appends the differences between two objects to out.
-func compareMaps(at string, want, got map[string]any, skip string, out *[]string) {
+func compareMaps(path string, want, got map[string]any, skip string, out *[]string) {
 	keys := slices.Collect(maps.Keys(want))
-	for k := range got {
-		if _, ok := want[k]; !ok {
-			keys = append(keys, k)
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			keys = append(keys, key)
 		}
 	}
 	sort.Strings(keys)
-	for _, k := range keys {
-		if k == skip {
+	for _, key := range keys {
+		if key == skip {
 			continue
 		}
-		a, wanted := want[k]
-		b, given := got[k]
+		wantValue, wanted := want[key]
+		gotValue, given := got[key]
 		switch {
 		case !given:
-			*out = append(*out, fmt.Sprintf("%s.%s: want %.200s, got nothing", at, k, jsonText(a)))
+			*out = append(*out, fmt.Sprintf("%s.%s: want %.200s, got nothing", path, key, jsonText(wantValue)))
 		case !wanted:
-			*out = append(*out, fmt.Sprintf("%s.%s: want nothing, got %.200s", at, k, jsonText(b)))
+			*out = append(*out, fmt.Sprintf("%s.%s: want nothing, got %.200s", path, key, jsonText(gotValue)))
 		default:
-			compare(at+"."+k, a, b, skip, out)
+			compare(path+"."+key, wantValue, gotValue, skip, out)
 		}
 	}
 }
 
 // compareLists appends the differences between two arrays to out.
-func compareLists(at string, want, got []any, skip string, out *[]string) {
+func compareLists(path string, want, got []any, skip string, out *[]string) {
 	if len(want) != len(got) {
-		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), jsonText(got)))
+		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", path, len(want), len(got), jsonText(got)))
 		return
 	}
 	for i := range want {
-		compare(fmt.Sprintf("%s[%d]", at, i), want[i], got[i], skip, out)
+		compare(fmt.Sprintf("%s[%d]", path, i), want[i], got[i], skip, out)
 	}
 }

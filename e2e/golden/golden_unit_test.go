@@ -13,7 +13,7 @@ func TestDifferencesOfResponses(t *testing.T) {
 	object := func(fields string) Response {
 		return Response{Status: 200, Body: map[string]any{"a": fields, "managedFields": []any{fields}}}
 	}
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		name       string
 		want, got  Response
 		skip       string
@@ -107,13 +107,13 @@ func TestDifferencesOfResponses(t *testing.T) {
 			wantLines: 1,
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			lines := differences(tc.want, tc.got, tc.skip)
-			if len(lines) != tc.wantLines {
-				t.Errorf("differences(%+v, %+v, %q) = %q, want %d lines", tc.want, tc.got, tc.skip, lines, tc.wantLines)
+		t.Run(test.name, func(t *testing.T) {
+			lines := differences(test.want, test.got, test.skip)
+			if len(lines) != test.wantLines {
+				t.Errorf("differences(%+v, %+v, %q) = %q, want %d lines", test.want, test.got, test.skip, lines, test.wantLines)
 			}
-			if got := onlyWording(lines); got != tc.equivalent {
-				t.Errorf("onlyWording(%q) = %t, want %t", lines, got, tc.equivalent)
+			if got := onlyWording(lines); got != test.equivalent {
+				t.Errorf("onlyWording(%q) = %t, want %t", lines, got, test.equivalent)
 			}
 		})
 	}
@@ -146,14 +146,14 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, bad := range []string{
+	for _, invalid := range []string{
 		"- {case: a, step: 1}",
 		"- {case: a, step: 1, reason: x}\n- {case: a, step: 1, reason: y}",
 		"- {case: a, step: 1, reason: x, more: y}",
 	} {
-		write(bad)
+		write(invalid)
 		if _, err := LoadKnown(file); err == nil {
-			t.Errorf("LoadKnown of %q = nil, want an error", bad)
+			t.Errorf("LoadKnown of %q = nil, want an error", invalid)
 		}
 	}
 	write("- {case: a, step: 1, reason: x}\n- {case: b, step: 3, reason: y}")
@@ -161,8 +161,8 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Case{File: "a", Steps: make([]Step, 2)}
-	for _, tc := range []struct {
+	testCase := &Case{File: "a", Steps: make([]Step, 2)}
+	for _, test := range []struct {
 		step       int
 		equivalent bool
 		wantErr    bool
@@ -172,11 +172,11 @@ func TestKnownDifferencesAreChecked(t *testing.T) {
 		{step: 2, equivalent: true, wantErr: false},
 		{step: 2, equivalent: false, wantErr: true},
 	} {
-		if err := known.Check(Result{Case: c, Step: tc.step, Equivalent: tc.equivalent}); (err != nil) != tc.wantErr {
-			t.Errorf("step %d, equivalent %t: Check = %v, want an error: %t", tc.step, tc.equivalent, err, tc.wantErr)
+		if err := known.Check(Result{Case: testCase, Step: test.step, Equivalent: test.equivalent}); (err != nil) != test.wantErr {
+			t.Errorf("step %d, equivalent %t: Check = %v, want an error: %t", test.step, test.equivalent, err, test.wantErr)
 		}
 	}
-	if unknown := known.MissingSteps([]*Case{c}); len(unknown) != 1 || unknown[0] != "b step 3" {
+	if unknown := known.MissingSteps([]*Case{testCase}); len(unknown) != 1 || unknown[0] != "b step 3" {
 		t.Errorf("MissingSteps = %q, want [\"b step 3\"]", unknown)
 	}
 }

@@ -13,9 +13,9 @@ import (
 // between runs replaced by placeholders.
 func newResponse(step Step, resp *http.Response, raw []byte, vars map[string]string) Response {
 	response := Response{Status: resp.StatusCode, Headers: map[string][]string{}}
-	for _, k := range append([]string{"Content-Type", "Warning"}, step.Show...) {
-		if v := resp.Header.Values(k); len(v) > 0 {
-			response.Headers[http.CanonicalHeaderKey(k)] = v
+	for _, name := range append([]string{"Content-Type", "Warning"}, step.Show...) {
+		if values := resp.Header.Values(name); len(values) > 0 {
+			response.Headers[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	if step.NoBody {
@@ -27,13 +27,13 @@ func newResponse(step Step, resp *http.Response, raw []byte, vars map[string]str
 		return response
 	}
 	tree = replaceVariableValues(tree, vars)
-	for _, p := range step.Ignore {
-		removePath(tree, strings.Split(p, "."))
+	for _, path := range step.Ignore {
+		removePath(tree, strings.Split(path, "."))
 	}
 	if len(step.Only) > 0 {
 		kept := map[string]any{}
-		for _, p := range step.Only {
-			kept[p] = valueAt(tree, strings.Split(p, "."))
+		for _, path := range step.Only {
+			kept[path] = valueAt(tree, strings.Split(path, "."))
 		}
 		tree = kept
 	}
@@ -49,39 +49,39 @@ var (
 )
 
 // replaceVariableText replaces parts of a text that differ between runs by placeholders.
-func replaceVariableText(s string, vars map[string]string) string {
-	s = uuidPattern.ReplaceAllString(s, "<uid>")
-	s = timePattern.ReplaceAllString(s, "<time>")
-	s = revisionPattern.ReplaceAllString(s, "$1$2<rv>")
-	s = clusterIPPattern.ReplaceAllString(s, "<cluster-ip>")
+func replaceVariableText(text string, vars map[string]string) string {
+	text = uuidPattern.ReplaceAllString(text, "<uid>")
+	text = timePattern.ReplaceAllString(text, "<time>")
+	text = revisionPattern.ReplaceAllString(text, "$1$2<rv>")
+	text = clusterIPPattern.ReplaceAllString(text, "<cluster-ip>")
 	for k, v := range vars {
 		if len(v) > 3 {
-			s = strings.ReplaceAll(s, v, "{"+k+"}")
+			text = strings.ReplaceAll(text, v, "{"+k+"}")
 		}
 	}
-	return s
+	return text
 }
 
 // replaceVariableValues replaces values that differ between runs by placeholders.
-func replaceVariableValues(v any, vars map[string]string) any {
-	switch value := v.(type) {
+func replaceVariableValues(tree any, vars map[string]string) any {
+	switch value := tree.(type) {
 	case map[string]any:
 		generateName, _ := value["generateName"].(string)
-		for k, field := range value {
-			s, isString := field.(string)
+		for key, field := range value {
+			text, isString := field.(string)
 			switch {
-			case isString && k == "resourceVersion" && s != "" && s != "0":
-				value[k] = "<rv>"
-			case isString && k == "continue" && s != "":
-				value[k] = "<continue>"
-			case isString && k == "uid" && s != "":
-				value[k] = "<uid>"
-			case isString && k == "token" && len(s) > 40:
-				value[k] = "<token>"
-			case isString && k == "name" && generateName != "" && strings.HasPrefix(s, generateName):
-				value[k] = generateName + "<random>"
+			case isString && key == "resourceVersion" && text != "" && text != "0":
+				value[key] = "<rv>"
+			case isString && key == "continue" && text != "":
+				value[key] = "<continue>"
+			case isString && key == "uid" && text != "":
+				value[key] = "<uid>"
+			case isString && key == "token" && len(text) > 40:
+				value[key] = "<token>"
+			case isString && key == "name" && generateName != "" && strings.HasPrefix(text, generateName):
+				value[key] = generateName + "<random>"
 			default:
-				value[k] = replaceVariableValues(field, vars)
+				value[key] = replaceVariableValues(field, vars)
 			}
 		}
 		if m, ok := value["managedFields"].([]any); ok {
@@ -94,82 +94,82 @@ func replaceVariableValues(v any, vars map[string]string) any {
 	case string:
 		return replaceVariableText(value, vars)
 	}
-	return v
+	return tree
 }
 
 // jsonText returns a value as JSON text.
-func jsonText(v any) string {
-	b, err := json.Marshal(v)
+func jsonText(value any) string {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return string(data)
 }
 
 // valueAt returns the value at a path such as "spec", "containers", "0", "name", or nil. In a list,
 // * returns the values of all items.
-func valueAt(v any, p []string) any {
-	if len(p) == 0 {
-		return v
+func valueAt(value any, path []string) any {
+	if len(path) == 0 {
+		return value
 	}
-	switch t := v.(type) {
+	switch node := value.(type) {
 	case map[string]any:
 		// A key may contain dots: try the longest join first.
-		for n := len(p); n > 0; n-- {
-			if x, ok := t[strings.Join(p[:n], ".")]; ok {
-				return valueAt(x, p[n:])
+		for length := len(path); length > 0; length-- {
+			if child, ok := node[strings.Join(path[:length], ".")]; ok {
+				return valueAt(child, path[length:])
 			}
 		}
 	case []any:
 		var i int
-		if _, err := fmt.Sscanf(p[0], "%d", &i); err == nil && i < len(t) {
-			return valueAt(t[i], p[1:])
+		if _, err := fmt.Sscanf(path[0], "%d", &i); err == nil && i < len(node) {
+			return valueAt(node[i], path[1:])
 		}
-		if p[0] == "*" {
-			var all []any
-			for _, x := range t {
-				all = append(all, valueAt(x, p[1:]))
+		if path[0] == "*" {
+			var values []any
+			for _, child := range node {
+				values = append(values, valueAt(child, path[1:]))
 			}
-			return all
+			return values
 		}
 	}
 	return nil
 }
 
 // removePath removes the value at a path; * matches any key or index.
-func removePath(v any, p []string) {
-	if len(p) == 0 {
+func removePath(value any, path []string) {
+	if len(path) == 0 {
 		return
 	}
-	switch t := v.(type) {
+	switch node := value.(type) {
 	case map[string]any:
-		for n := len(p); n > 0; n-- {
-			k := strings.Join(p[:n], ".")
-			if k == "*" {
-				for _, x := range t {
-					removePath(x, p[1:])
+		for length := len(path); length > 0; length-- {
+			key := strings.Join(path[:length], ".")
+			if key == "*" {
+				for _, child := range node {
+					removePath(child, path[1:])
 				}
 				return
 			}
-			if x, ok := t[k]; ok {
-				if n == len(p) {
-					delete(t, k)
+			if child, ok := node[key]; ok {
+				if length == len(path) {
+					delete(node, key)
 				} else {
-					removePath(x, p[n:])
+					removePath(child, path[length:])
 				}
 				return
 			}
 		}
 	case []any:
-		for i, x := range t {
-			if p[0] != "*" && p[0] != fmt.Sprint(i) {
+		for i, child := range node {
+			if path[0] != "*" && path[0] != fmt.Sprint(i) {
 				continue
 			}
-			if len(p) == 1 {
-				t[i] = nil // keeps the other indices in place
+			if len(path) == 1 {
+				node[i] = nil // keeps the other indices in place
 				continue
 			}
-			removePath(x, p[1:])
+			removePath(child, path[1:])
 		}
 	}
 }

@@ -58,20 +58,20 @@ type Result struct {
 func (r Result) Request() string { return r.Case.Steps[r.Step-1].Request }
 
 // Run replays a case and compares each response with the wanted one, if it exists.
-func (r *Runner) Run(c *Case) ([]Result, error) {
-	vars := map[string]string{"ns": namespaceFor(c)}
+func (r *Runner) Run(testCase *Case) ([]Result, error) {
+	vars := map[string]string{"ns": namespaceFor(testCase)}
 	if err := r.createNamespace(vars["ns"]); err != nil {
 		return nil, err
 	}
 	defer r.deleteNamespace(vars["ns"])
 	var results []Result
-	for i, step := range c.Steps {
+	for i, step := range testCase.Steps {
 		var want *Response
-		if c.Want != nil {
-			want = &c.Want[i]
+		if testCase.Want != nil {
+			want = &testCase.Want[i]
 		}
 		got, err := r.sendStep(step, vars, want)
-		res := Result{Case: c, Step: i + 1, Got: got}
+		res := Result{Case: testCase, Step: i + 1, Got: got}
 		switch {
 		case err != nil:
 			res.Differences = []string{err.Error()}
@@ -86,13 +86,13 @@ func (r *Runner) Run(c *Case) ([]Result, error) {
 
 // namespaceFor returns the namespace of a case: its name without characters that a namespace cannot
 // have.
-func namespaceFor(c *Case) string {
+func namespaceFor(testCase *Case) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
-	}, c.File), "-")
+	}, testCase.File), "-")
 	name = fmt.Sprintf("g-%s-%x", name, rand.Int32())
 	if len(name) > maxNamespace {
 		name = strings.TrimLeft(name[len(name)-maxNamespace:], "-")
@@ -101,12 +101,12 @@ func namespaceFor(c *Case) string {
 }
 
 // createNamespace creates a namespace with a service account "default".
-func (r *Runner) createNamespace(ns string) error {
-	namespace := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns)
+func (r *Runner) createNamespace(name string) error {
+	namespace := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
 	if err := r.create("/api/v1/namespaces", namespace); err != nil {
 		return err
 	}
-	return r.create("/api/v1/namespaces/"+ns+"/serviceaccounts",
+	return r.create("/api/v1/namespaces/"+name+"/serviceaccounts",
 		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
@@ -126,11 +126,11 @@ func (r *Runner) deleteNamespace(ns string) {
 }
 
 // expandVariables replaces each {name} by the value of the variable.
-func expandVariables(s string, vars map[string]string) string {
+func expandVariables(text string, vars map[string]string) string {
 	for k, v := range vars {
-		s = strings.ReplaceAll(s, "{"+k+"}", v)
+		text = strings.ReplaceAll(text, "{"+k+"}", v)
 	}
-	return s
+	return text
 }
 
 // httpRequest is a step's request after substitution. A header with several values joins them with
@@ -144,36 +144,36 @@ type httpRequest struct {
 
 // requestOf returns the request of a step, with variables expanded.
 func (r *Runner) requestOf(step Step, vars map[string]string) (httpRequest, error) {
-	m := httpRequest{client: r.admin, body: step.Body, header: map[string]string{"Accept": "application/json"}}
-	m.method, m.path, _ = strings.Cut(step.Request, " ")
-	m.path = expandVariables(m.path, vars)
+	result := httpRequest{client: r.admin, body: step.Body, header: map[string]string{"Accept": "application/json"}}
+	result.method, result.path, _ = strings.Cut(step.Request, " ")
+	result.path = expandVariables(result.path, vars)
 	if step.JSON != nil {
 		b, err := json.Marshal(step.JSON)
 		if err != nil {
-			return m, err
+			return result, err
 		}
-		m.body = string(b)
+		result.body = string(b)
 	}
-	m.body = expandVariables(m.body, vars)
-	if m.body != "" {
-		m.header["Content-Type"] = "application/json"
+	result.body = expandVariables(result.body, vars)
+	if result.body != "" {
+		result.header["Content-Type"] = "application/json"
 	}
 	for k, v := range step.Headers {
-		m.header[k] = expandVariables(v, vars)
+		result.header[k] = expandVariables(v, vars)
 	}
 	if step.As != nil {
-		m.header["Impersonate-User"] = expandVariables(step.As.User, vars)
+		result.header["Impersonate-User"] = expandVariables(step.As.User, vars)
 		if len(step.As.Groups) > 0 {
-			m.header["Impersonate-Group"] = expandVariables(strings.Join(step.As.Groups, "\x00"), vars)
+			result.header["Impersonate-Group"] = expandVariables(strings.Join(step.As.Groups, "\x00"), vars)
 		}
 	}
 	if step.Anon || step.Token != "" {
-		m.client = r.anonymous
+		result.client = r.anonymous
 	}
 	if step.Token != "" {
-		m.header["Authorization"] = "Bearer " + expandVariables(step.Token, vars)
+		result.header["Authorization"] = "Bearer " + expandVariables(step.Token, vars)
 	}
-	return m, nil
+	return result, nil
 }
 
 // sendStep sends the request of a step. If the step allows retries, it repeats the request until
@@ -182,7 +182,7 @@ func (r *Runner) sendStep(step Step, vars map[string]string, want *Response) (Re
 	if d, err := time.ParseDuration(step.Sleep); err == nil {
 		<-time.After(d)
 	}
-	m, err := r.requestOf(step, vars)
+	request, err := r.requestOf(step, vars)
 	if err != nil {
 		return Response{}, err
 	}
@@ -192,7 +192,7 @@ func (r *Runner) sendStep(step Step, vars map[string]string, want *Response) (Re
 		wanted = want.Status
 	}
 	for start := time.Now(); ; <-time.After(retryInterval) {
-		response, raw, err := r.sendOnce(m, step, vars)
+		response, raw, err := r.sendOnce(request, step, vars)
 		again := time.Since(start) < limit
 		if again && (err != nil || response.Status != wanted) {
 			continue
@@ -206,12 +206,12 @@ func (r *Runner) sendStep(step Step, vars map[string]string, want *Response) (Re
 
 // sendOnce sends the request of a step once. It returns the compared response and, unless the step
 // is a watch, the whole body.
-func (r *Runner) sendOnce(m httpRequest, step Step, vars map[string]string) (Response, []byte, error) {
+func (r *Runner) sendOnce(request httpRequest, step Step, vars map[string]string) (Response, []byte, error) {
 	if step.Watch != nil {
-		response, err := r.readWatch(m, step, vars)
+		response, err := r.readWatch(request, step, vars)
 		return response, nil, err
 	}
-	resp, raw, err := r.send(m.client, m.method, m.path, m.header, m.body)
+	resp, raw, err := r.send(request.client, request.method, request.path, request.header, request.body)
 	if err != nil {
 		return Response{}, nil, err
 	}
@@ -224,9 +224,9 @@ func saveVariables(step Step, raw []byte, vars map[string]string) {
 	if json.Unmarshal(raw, &tree) != nil {
 		return
 	}
-	for name, p := range step.Save {
-		if v := valueAt(tree, strings.Split(p, ".")); v != nil {
-			vars[name] = fmt.Sprint(v)
+	for name, path := range step.Save {
+		if value := valueAt(tree, strings.Split(path, ".")); value != nil {
+			vars[name] = fmt.Sprint(value)
 		}
 	}
 }
@@ -261,16 +261,16 @@ func (r *Runner) send(client *http.Client, method, path string, header map[strin
 
 // readWatch returns the events of a watch. It stops after the number of events or the time that the
 // step allows.
-func (r *Runner) readWatch(m httpRequest, step Step, vars map[string]string) (Response, error) {
+func (r *Runner) readWatch(request httpRequest, step Step, vars map[string]string) (Response, error) {
 	limit, err := time.ParseDuration(step.Watch.For)
 	if err != nil {
 		limit = watchTime
 	}
-	req, err := r.newRequest(m.method, m.path, m.header, "")
+	req, err := r.newRequest(request.method, request.path, request.header, "")
 	if err != nil {
 		return Response{}, err
 	}
-	resp, err := m.client.Do(req)
+	resp, err := request.client.Do(req)
 	if err != nil {
 		return Response{}, err
 	}

@@ -51,10 +51,10 @@ func (c *Clock) Set(ahead time.Duration) {
 }
 
 // WithClock makes the server use c as its wall clock.
-func WithClock(c *Clock) Option {
+func WithClock(clock *Clock) Option {
 	return func(s *Server) {
 		s.path = clockShiftableBinary(s.t, APIServer)
-		s.env = append(s.env, clockEnv+"="+c.path)
+		s.env = append(s.env, clockEnv+"="+clock.path)
 	}
 }
 

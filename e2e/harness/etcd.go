@@ -205,8 +205,8 @@ func EtcdClient(t testing.TB, members []*Etcd) *clientv3.Client {
 }
 
 // expectOK returns an error unless a GET of url returns 200.
-func expectOK(c *http.Client, url string) error {
-	resp, err := c.Get(url)
+func expectOK(client *http.Client, url string) error {
+	resp, err := client.Get(url)
 	if err != nil {
 		return err
 	}

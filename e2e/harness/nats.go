@@ -21,14 +21,14 @@ type NATS struct {
 // until they are healthy. Servers do not advertise the cluster: clients know only the addresses
 // that they were configured with, which may be proxies. Servers reach each other through proxies,
 // so that a test can partition the cluster.
-func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
+func StartNATS(t testing.TB, count int, flags ...string) []*NATS {
 	t.Helper()
 	path := Binary(t, NATSServer)
-	servers, ports := make([]*NATS, n), make([]int, n)
-	for i := range n {
+	servers, ports := make([]*NATS, count), make([]int, count)
+	for i := range count {
 		ports[i] = FreePort(t)
 	}
-	for i := range n {
+	for i := range count {
 		client, monitor := FreePort(t), FreePort(t)
 		servers[i] = &NATS{
 			Process:    NewProcess(t, fmt.Sprintf("nats-%d", i), path),
@@ -43,7 +43,7 @@ func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 	for _, nats := range servers {
 		nats.args = append(nats.args, flags...)
 	}
-	if n > 1 {
+	if count > 1 {
 		for i, nats := range servers {
 			var routes []string
 			for j, other := range servers {

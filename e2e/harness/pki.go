@@ -40,22 +40,22 @@ type Pair struct {
 // NewPKI creates a certificate authority.
 func NewPKI(t testing.TB) *PKI {
 	t.Helper()
-	p := &PKI{t: t, Dir: t.TempDir()}
+	pki := &PKI{t: t, Dir: t.TempDir()}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "e2e-ca"},
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	p.key = p.newKey()
-	pair := p.sign("ca", template, template, p.key, p.key)
+	pki.key = pki.newKey()
+	pair := pki.sign("ca", template, template, pki.key, pki.key)
 	block, _ := pem.Decode(pair.Cert)
 	var err error
-	if p.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
+	if pki.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
 		t.Fatal(err)
 	}
-	p.CA = pair.CertFile
-	return p
+	pki.CA = pair.CertFile
+	return pki
 }
 
 // Client issues a client certificate for a user.

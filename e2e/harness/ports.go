@@ -26,12 +26,12 @@ func FreePort(t testing.TB) int {
 }
 
 // FreePorts reserves n consecutive ports and returns the first.
-func FreePorts(t testing.TB, n int) int {
+func FreePorts(t testing.TB, count int) int {
 	t.Helper()
 	for range portAttempts {
-		first := firstPort + rand.IntN(lastPort-firstPort)
+		base := firstPort + rand.IntN(lastPort-firstPort)
 		var releases []func()
-		for port := first; port < first+n; port++ {
+		for port := base; port < base+count; port++ {
 			release, err := reservePort(port)
 			if err != nil {
 				t.Fatal(err)
@@ -41,13 +41,13 @@ func FreePorts(t testing.TB, n int) int {
 			}
 			releases = append(releases, release)
 		}
-		if len(releases) == n {
+		if len(releases) == count {
 			t.Cleanup(func() { callAll(releases) })
-			return first
+			return base
 		}
 		callAll(releases)
 	}
-	t.Fatalf("no %d consecutive free ports between %d and %d", n, firstPort, lastPort)
+	t.Fatalf("no %d consecutive free ports between %d and %d", count, firstPort, lastPort)
 	return 0
 }
 

@@ -185,14 +185,14 @@ func (p *Proxy) unregister(c net.Conn) {
 
 // forward copies data between two connections until either is closed. It holds data back while the
 // mode of the proxy is one of held and alsoHeld.
-func (p *Proxy) forward(to, from net.Conn, held, alsoHeld Traffic) {
+func (p *Proxy) forward(target, from net.Conn, held, alsoHeld Traffic) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			p.waitWhileHeld(from, held, alsoHeld)
 			p.delayLostData()
-			if _, err := to.Write(buf[:n]); err != nil {
+			if _, err := target.Write(buf[:n]); err != nil {
 				return
 			}
 		}

@@ -43,8 +43,8 @@ type Server struct {
 type Option func(*Server)
 
 // WithEtcd makes the server use an etcd process instead of the embedded etcd.
-func WithEtcd(e *Etcd) Option {
-	return WithFlags("--etcd-servers=" + e.Endpoint)
+func WithEtcd(etcd *Etcd) Option {
+	return WithFlags("--etcd-servers=" + etcd.Endpoint)
 }
 
 // WithFlags adds flags.
@@ -146,19 +146,19 @@ func (s *Server) Restart() {
 func (s *Server) Config() *rest.Config { return s.ConfigFor(s.Admin) }
 
 // ConfigFor returns a client configuration with a client certificate and without a rate limit.
-func (s *Server) ConfigFor(p Pair) *rest.Config {
+func (s *Server) ConfigFor(pair Pair) *rest.Config {
 	return &rest.Config{
 		Host: s.URL, QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: s.PKI.CA, CertData: p.Cert, KeyData: p.Key},
+		TLSClientConfig: rest.TLSClientConfig{CAFile: s.PKI.CA, CertData: pair.Cert, KeyData: pair.Key},
 	}
 }
 
 // Protobuf returns a copy of a configuration that uses protobuf.
-func Protobuf(c *rest.Config) *rest.Config {
-	c = rest.CopyConfig(c)
-	c.ContentType = protobufType
-	c.AcceptContentTypes = protobufType + ",application/json"
-	return c
+func Protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = protobufType
+	config.AcceptContentTypes = protobufType + ",application/json"
+	return config
 }
 
 // Client returns an administrator's client.
@@ -168,9 +168,9 @@ func (s *Server) Client() *kubernetes.Clientset {
 }
 
 // ClientFor returns a client for a configuration.
-func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
+func ClientFor(t testing.TB, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
-	k, err := kubernetes.NewForConfig(c)
+	k, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,17 +178,17 @@ func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
 }
 
 // Kubeconfig writes a kubeconfig for a client certificate and returns its path.
-func (s *Server) Kubeconfig(p Pair) string {
+func (s *Server) Kubeconfig(pair Pair) string {
 	s.t.Helper()
-	return s.KubeconfigAt(s.URL, p)
+	return s.KubeconfigAt(s.URL, pair)
 }
 
 // KubeconfigAt is Kubeconfig for another server with the same CA, or for a proxy of this one.
-func (s *Server) KubeconfigAt(url string, p Pair) string {
+func (s *Server) KubeconfigAt(url string, pair Pair) string {
 	s.t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: s.PKI.CA}
-	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.Cert, ClientKeyData: p.Key}
+	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
 	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	config.CurrentContext = "e2e"
 	path := filepath.Join(s.t.TempDir(), "kubeconfig")

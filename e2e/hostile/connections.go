@@ -124,8 +124,8 @@ func (c *rawHTTP2) get(id uint32, path string) error {
 }
 
 // requestWithoutWindow requests large lists with a window of zero, so that no response can be sent.
-func requestWithoutWindow(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.dialRawHTTP2(ctx, 0)
+func requestWithoutWindow(ctx context.Context, attacked *target, _ *rand.Rand) {
+	c := attacked.dialRawHTTP2(ctx, 0)
 	if c == nil {
 		return
 	}
@@ -138,8 +138,8 @@ func requestWithoutWindow(ctx context.Context, x *target, _ *rand.Rand) {
 }
 
 // resetStreams opens streams and resets them at once.
-func resetStreams(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.dialRawHTTP2(ctx, 1<<16)
+func resetStreams(ctx context.Context, attacked *target, _ *rand.Rand) {
+	c := attacked.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}
@@ -151,8 +151,8 @@ func resetStreams(ctx context.Context, x *target, _ *rand.Rand) {
 }
 
 // floodControlFrames sends PING and SETTINGS frames in a loop.
-func floodControlFrames(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.dialRawHTTP2(ctx, 1<<16)
+func floodControlFrames(ctx context.Context, attacked *target, _ *rand.Rand) {
+	c := attacked.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}
@@ -162,8 +162,8 @@ func floodControlFrames(ctx context.Context, x *target, _ *rand.Rand) {
 }
 
 // sendEndlessHeaders sends a header section in CONTINUATION frames that never end.
-func sendEndlessHeaders(ctx context.Context, x *target, _ *rand.Rand) {
-	c := x.dialRawHTTP2(ctx, 1<<16)
+func sendEndlessHeaders(ctx context.Context, attacked *target, _ *rand.Rand) {
+	c := attacked.dialRawHTTP2(ctx, 1<<16)
 	if c == nil {
 		return
 	}

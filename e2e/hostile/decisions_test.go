@@ -58,10 +58,10 @@ func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 // an annotation and the subjects of a role binding in a loop. Decisions about the probe client,
 // which uses another namespace, must stay cached.
 func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
-	var d *decider
+	var decisions *decider
 	tenants := startTenants(t, func(s *harness.Server) {
-		d = startDecider(t, s.PKI)
-		harness.WithAccessWebhook(d.addr)(s)
+		decisions = startDecider(t, s.PKI)
+		harness.WithAccessWebhook(decisions.addr)(s)
 	})
 	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
 	probe, mallory := newClient(tlsCertificate(t, tenants.server.PKI.Client("probe"))), tenants.attackerClient()
@@ -80,7 +80,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	}
 	tenants.attackFor(t, 0, func(context.Context) {
 		readAsProbe() // fills the cache
-		callsBefore = d.calls.Load()
+		callsBefore = decisions.calls.Load()
 		for i := range changes {
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i)
 			if i%2 == 1 {
@@ -93,7 +93,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 			}
 			readAsProbe()
 		}
-		callsAfter = d.calls.Load()
+		callsAfter = decisions.calls.Load()
 	})
 	// Decisions about other requests of the probe client may expire from the cache meanwhile.
 	if calls := callsAfter - callsBefore; calls > int64(changes)/2 {

@@ -38,17 +38,17 @@ func numberedElements(format string, n int) string {
 }
 
 // nestedText returns inner between a number of opening and closing texts.
-func nestedText(open, inner, end string, levels int) string {
-	return strings.Repeat(open, levels) + inner + strings.Repeat(end, levels)
+func nestedText(open, inner, suffix string, levels int) string {
+	return strings.Repeat(open, levels) + inner + strings.Repeat(suffix, levels)
 }
 
-// objectJSON returns an object with the name costly. rest is appended to its fields.
-func objectJSON(kind, rest string) string {
+// objectJSON returns an object with the name costly. fields is appended to its fields.
+func objectJSON(kind, fields string) string {
 	version := map[string]string{"ControllerRevision": "apps/v1"}[kind]
 	if version == "" {
 		version = "v1"
 	}
-	return `{"kind":"` + kind + `","apiVersion":"` + version + `","metadata":{"name":"costly"}` + rest + `}`
+	return `{"kind":"` + kind + `","apiVersion":"` + version + `","metadata":{"name":"costly"}` + fields + `}`
 }
 
 const (
@@ -77,7 +77,7 @@ func exhaustionRequests() []exhaustionRequest {
 		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 	}
 	messages := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", 1_400_000)))
-	all := []exhaustionRequest{
+	requests := []exhaustionRequest{
 		{"aliases", "POST", configMaps, yamlMedia, aliases},
 		{"aliases of a long text", "POST", configMaps, yamlMedia, repeated},
 		{"aliases that are applied", "PATCH", configMaps + "/costly?fieldManager=m", applyMedia, repeated},
@@ -139,22 +139,22 @@ func exhaustionRequests() []exhaustionRequest {
 		"labelSelector": numberedElements("a%d", 50_000), "fieldSelector": numberedElements("metadata.name!=a%d", 20_000),
 		"continue": strings.Repeat("A", 500_000), "resourceVersion": strings.Repeat("9", 500_000),
 	} {
-		all = append(all, exhaustionRequest{"a large " + name, "GET", configMaps + "?" + name + "=" + url.QueryEscape(q), "", ""})
-		all = append(all, exhaustionRequest{"a watch with a large " + name, "GET",
+		requests = append(requests, exhaustionRequest{"a large " + name, "GET", configMaps + "?" + name + "=" + url.QueryEscape(q), "", ""})
+		requests = append(requests, exhaustionRequest{"a watch with a large " + name, "GET",
 			configMaps + "?watch=1&timeoutSeconds=1&" + name + "=" + url.QueryEscape(q), "", ""})
 	}
-	return all
+	return requests
 }
 
 // exhaustionAttacks returns one attack that sends all exhaustion requests or, if each is true, one
 // attack per request.
-func exhaustionAttacks(each bool) []attack {
-	all := exhaustionRequests()
-	if !each {
-		return []attack{exhaustionAttack("exhaustion", all)}
+func exhaustionAttacks(separately bool) []attack {
+	combined := exhaustionRequests()
+	if !separately {
+		return []attack{exhaustionAttack("exhaustion", combined)}
 	}
 	var attacks []attack
-	for _, b := range all {
+	for _, b := range combined {
 		attacks = append(attacks, exhaustionAttack("exhaustion: "+b.name, []exhaustionRequest{b}))
 	}
 	return attacks

@@ -33,7 +33,7 @@ func tenantLoads() map[string]func() loadRequest {
 			return loadRequest{method: http.MethodGet, path: ownPath + path, header: http.Header{"Accept": {accept}}}
 		}
 	}
-	post := func(path, body string) func() loadRequest {
+	create := func(path, body string) func() loadRequest {
 		return func() loadRequest { return loadRequest{method: http.MethodPost, path: path, body: body} }
 	}
 	groups := make([]string, 5000)
@@ -68,13 +68,13 @@ func tenantLoads() map[string]func() loadRequest {
 				header: http.Header{"User-Agent": {fmt.Sprint("a", n)}},
 			}
 		},
-		"rules reviews": post(reviewsPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
-		"access reviews": post(reviewsPath+"selfsubjectaccessreviews",
+		"rules reviews": create(reviewsPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`),
+		"access reviews": create(reviewsPath+"selfsubjectaccessreviews",
 			`{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"none"}}}`),
-		"events": post(ownPath+"events",
+		"events": create(ownPath+"events",
 			`{"metadata":{"generateName":"e"},"involvedObject":{"namespace":"b"},"message":"`+strings.Repeat("x", 1000)+`"}`),
-		"invalid names": post(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
-		"device selectors": post("/apis/resource.k8s.io/v1beta1/namespaces/"+ownNamespace+"/resourceclaims?dryRun=All",
+		"invalid names": create(ownPath+"configmaps", `{"metadata":{"name":"`+strings.Repeat(`\n`, 10_000)+`"}}`),
+		"device selectors": create("/apis/resource.k8s.io/v1beta1/namespaces/"+ownNamespace+"/resourceclaims?dryRun=All",
 			`{"metadata":{"name":"c"},"spec":{"devices":{"requests":[`+
 				device("a", selectors[:25])+","+device("b", selectors[25:50])+","+device("c", selectors[50:])+`]}}}`),
 		"impersonated groups": func() loadRequest {
@@ -91,21 +91,21 @@ func TestLoadOfTenantDoesNotAffectOtherClients(t *testing.T) {
 	tenants := startTenants(t, harness.WithFlags(
 		"--runtime-config=resource.k8s.io/v1beta1=true", "--feature-gates=DynamicResourceAllocation=true"))
 	tenants.createLargeObjects(t)
-	d := tenants.attackTime() / 4
+	duration := tenants.attackTime() / 4
 	for name, next := range tenantLoads() {
 		t.Run(name, func(t *testing.T) {
-			tenants.attackFor(t, d, func(ctx context.Context) {
+			tenants.attackFor(t, duration, func(ctx context.Context) {
 				runAttackers(ctx, attackers, func(ctx context.Context, _ int) { tenants.sendInLoop(ctx, next) })
 			})
 		})
 	}
 	t.Run("windows of one byte", func(t *testing.T) {
-		tenants.attackFor(t, d, func(ctx context.Context) {
+		tenants.attackFor(t, duration, func(ctx context.Context) {
 			runAttackers(ctx, 8, func(ctx context.Context, _ int) { tenants.readSlowly(ctx) })
 		})
 	})
 	t.Run("watches", func(t *testing.T) {
-		tenants.attackFor(t, 4*d, func(ctx context.Context) { tenants.watchLargeObjects(ctx, 1000) })
+		tenants.attackFor(t, 4*duration, func(ctx context.Context) { tenants.watchLargeObjects(ctx, 1000) })
 	})
 }
 
@@ -149,7 +149,7 @@ func (x *tenants) readSlowly(ctx context.Context) {
 }
 
 // watchLargeObjects watches on n connections while it changes large objects.
-func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
+func (x *tenants) watchLargeObjects(ctx context.Context, watchers int) {
 	i := 0
 	go x.sendInLoop(ctx, func() loadRequest {
 		i++
@@ -158,7 +158,7 @@ func (x *tenants) watchLargeObjects(ctx context.Context, n int) {
 			body: fmt.Sprintf(`{"data":{"n":"%d"}}`, i), header: http.Header{"Content-Type": {mergePatchMedia}},
 		}
 	})
-	runAttackers(ctx, n, func(ctx context.Context, _ int) {
+	runAttackers(ctx, watchers, func(ctx context.Context, _ int) {
 		x.dialing <- struct{}{}
 		conn, err := x.dial(ctx, "http/1.1")
 		<-x.dialing

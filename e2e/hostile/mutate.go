@@ -30,25 +30,25 @@ func recordedRequests(project string) ([]request, error) {
 	var out []request
 	for _, c := range cases {
 		for _, step := range c.Steps {
-			q := request{body: step.Body, media: "application/json", accept: "application/json"}
+			recorded := request{body: step.Body, media: "application/json", accept: "application/json"}
 			if step.JSON != nil {
 				b, err := json.Marshal(step.JSON)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", c.File, err)
 				}
-				q.body = string(b)
+				recorded.body = string(b)
 			}
 			for k, v := range step.Headers {
 				switch http.CanonicalHeaderKey(k) {
 				case "Content-Type":
-					q.media = v
+					recorded.media = v
 				case "Accept":
-					q.accept = v
+					recorded.accept = v
 				}
 			}
-			q.method, q.path, _ = strings.Cut(step.Request, " ")
-			q.path, q.body = strings.ReplaceAll(q.path, "{ns}", "hostile"), strings.ReplaceAll(q.body, "{ns}", "hostile")
-			out = append(out, q)
+			recorded.method, recorded.path, _ = strings.Cut(step.Request, " ")
+			recorded.path, recorded.body = strings.ReplaceAll(recorded.path, "{ns}", "hostile"), strings.ReplaceAll(recorded.body, "{ns}", "hostile")
+			out = append(out, recorded)
 		}
 	}
 	return out, nil
@@ -65,29 +65,29 @@ func pickOne[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(ch
 
 // mutatedRequest returns a recorded request with one to three random changes.
 func (m mutator) mutatedRequest() request {
-	q := m.recorded[m.IntN(len(m.recorded))]
+	original := m.recorded[m.IntN(len(m.recorded))]
 	for range 1 + m.IntN(3) {
 		switch m.IntN(6) {
 		case 0:
-			q.path = m.mutatePath(q.path)
+			original.path = m.mutatePath(original.path)
 		case 1:
-			q.path = m.addQueryParameter(q.path)
+			original.path = m.addQueryParameter(original.path)
 		case 2:
-			q.media = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergePatchMedia,
+			original.media = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergePatchMedia,
 				strategicPatchMedia, jsonPatchMedia,
 				"application/apply-patch+cbor", "text/plain", "", "a/b;c", ";;", "application/json;x=y")
 		case 3:
-			q.accept = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x",
+			original.accept = pickOne(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x",
 				"application/json;as=Table;g=meta.k8s.io;v=v1",
 				"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protoMedia+";stream=watch",
 				"application/json;as=Table;g=a;v=b")
 		case 4:
-			q.method = pickOne(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
+			original.method = pickOne(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
 		default:
-			q.body = m.mutateBody(q.body)
+			original.body = m.mutateBody(original.body)
 		}
 	}
-	return q
+	return original
 }
 
 // mutatePath makes one random change of a path.
@@ -149,36 +149,36 @@ func (m mutator) mutateBody(body string) string {
 }
 
 // mutateValue changes a value at a random place.
-func (m mutator) mutateValue(v any, depth int) any {
+func (m mutator) mutateValue(value any, depth int) any {
 	if m.IntN(12) == 0 && depth > 0 {
 		return pickOne[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x",
 			strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
 			json.Number("9223372036854775808"), true,
 			[]any{map[string]any{"name": []any{nil}}, map[string]any{"name": []any{nil}}}, map[string]any{"$patch": "delete"})
 	}
-	switch v := v.(type) {
+	switch value := value.(type) {
 	case map[string]any:
-		for k, x := range v {
+		for k, x := range value {
 			switch m.IntN(14) {
 			case 0:
-				delete(v, k)
+				delete(value, k)
 			case 1:
-				v[k+"x"] = x
+				value[k+"x"] = x
 			case 2:
-				v[pickOne(m.Rand, "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")+k] = x
+				value[pickOne(m.Rand, "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")+k] = x
 			default:
-				v[k] = m.mutateValue(x, depth+1)
+				value[k] = m.mutateValue(x, depth+1)
 			}
 		}
 	case []any:
-		for i := range v {
-			v[i] = m.mutateValue(v[i], depth+1)
+		for i := range value {
+			value[i] = m.mutateValue(value[i], depth+1)
 		}
-		if len(v) > 0 && m.IntN(6) == 0 {
-			return append(v, v[0])
+		if len(value) > 0 && m.IntN(6) == 0 {
+			return append(value, value[0])
 		}
 	}
-	return v
+	return value
 }
 
 // mutationAttack returns the attack that sends mutated conversations.
@@ -187,26 +187,26 @@ func mutationAttack(project string) (attack, error) {
 	if err != nil {
 		return attack{}, err
 	}
-	return attack{"mutated conversations", 8, func(ctx context.Context, x *target, r *rand.Rand) {
-		client := x.attackerClient()
+	return attack{"mutated conversations", 8, func(ctx context.Context, attacked *target, r *rand.Rand) {
+		client := attacked.attackerClient()
 		defer client.CloseIdleConnections()
 		m := mutator{r, from}
 		for range 200 {
-			q := m.mutatedRequest()
-			if q.method == "DELETE" && !strings.Contains(q.path, "hostile") {
+			recorded := m.mutatedRequest()
+			if recorded.method == "DELETE" && !strings.Contains(recorded.path, "hostile") {
 				continue // the objects of the probe client must stay
 			}
-			if strings.Contains(strings.ToLower(q.path+q.body), "webhook") {
+			if strings.Contains(strings.ToLower(recorded.path+recorded.body), "webhook") {
 				continue // the webhooks of the conversations are unreachable, which fails other requests with 500
 			}
-			req, err := http.NewRequest(q.method, x.url+q.path, strings.NewReader(q.body))
+			req, err := http.NewRequest(recorded.method, attacked.url+recorded.path, strings.NewReader(recorded.body))
 			if err != nil {
 				continue
 			}
-			req.Header.Set("Content-Type", q.media)
-			req.Header.Set("Accept", q.accept)
-			one, cancel := context.WithTimeout(ctx, 2*time.Second)
-			x.sendAttack(one, client, req)
+			req.Header.Set("Content-Type", recorded.media)
+			req.Header.Set("Accept", recorded.accept)
+			next, cancel := context.WithTimeout(ctx, 2*time.Second)
+			attacked.sendAttack(next, client, req)
 			cancel()
 			if ctx.Err() != nil {
 				return
@@ -217,7 +217,7 @@ func mutationAttack(project string) (attack, error) {
 
 // malformedRequestAttack returns the attack that sends lines that are not valid HTTP.
 func malformedRequestAttack() attack {
-	return attack{"malformed requests", 8, func(ctx context.Context, x *target, r *rand.Rand) {
+	return attack{"malformed requests", 8, func(ctx context.Context, x *target, random *rand.Rand) {
 		conn, err := x.dial(ctx, "http/1.1")
 		if err != nil {
 			return
@@ -229,7 +229,7 @@ func malformedRequestAttack() attack {
 			"ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
 		for range 30 {
 			x.requestCount.Add(1)
-			if _, err := fmt.Fprintf(conn, "%s\r\n", pickOne(r, lines...)); err != nil {
+			if _, err := fmt.Fprintf(conn, "%s\r\n", pickOne(random, lines...)); err != nil {
 				return
 			}
 		}

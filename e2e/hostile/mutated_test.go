@@ -29,7 +29,7 @@ type sample struct {
 	collection string
 	namespace  string
 	body       string
-	status     bool // whether the kind has the status subresource
+	status     bool // the kind has the status subresource
 }
 
 // sampleFiles matches the files of valid objects of every kind.
@@ -44,7 +44,7 @@ func (x *tenants) createSamples(t *testing.T) []sample {
 		t.Fatalf("got %d files of kinds, want at least 50: %v", len(files), err)
 	}
 	served := x.servedKinds(t)
-	var all []sample
+	var samples []sample
 	for i, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -61,32 +61,32 @@ func (x *tenants) createSamples(t *testing.T) []sample {
 		if !ok {
 			continue
 		}
-		s := sample{resource: content.Kind, status: kind.status}
+		created := sample{resource: content.Kind, status: kind.status}
 		gv, resource := content.Kind[:strings.LastIndex(content.Kind, "/")], content.Kind[strings.LastIndex(content.Kind, "/")+1:]
-		s.collection = "/apis/" + gv + "/" + resource
+		created.collection = "/apis/" + gv + "/" + resource
 		if gv == "v1" {
-			s.collection = "/api/v1/" + resource
+			created.collection = "/api/v1/" + resource
 		}
 		if kind.namespaced {
-			s.namespace = fmt.Sprintf("n%d", i)
+			created.namespace = fmt.Sprintf("n%d", i)
 			x.mustCreate(t, "/api/v1/namespaces",
-				fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
-			s.collection = strings.TrimSuffix(s.collection, resource) + "namespaces/" + s.namespace + "/" + resource
+				fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, created.namespace))
+			created.collection = strings.TrimSuffix(created.collection, resource) + "namespaces/" + created.namespace + "/" + resource
 		}
-		s.body = x.protobufOf(t, s, content.Minimal)
-		if s.body != "" {
-			all = append(all, s)
+		created.body = x.protobufOf(t, created, content.Minimal)
+		if created.body != "" {
+			samples = append(samples, created)
 		}
 	}
-	if len(all) < 70 {
-		t.Fatalf("got %d samples of %d files, want at least 70", len(all), len(files))
+	if len(samples) < 70 {
+		t.Fatalf("got %d samples of %d files, want at least 70", len(samples), len(files))
 	}
-	return all
+	return samples
 }
 
 // protobufOf returns an object in protobuf as the server encodes it, or "" for a kind without such
 // a form. It uses sampleName as the name unless the kind requires another.
-func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) string {
+func (x *tenants) protobufOf(t *testing.T, wanted sample, object map[string]any) string {
 	t.Helper()
 	meta, _ := object["metadata"].(map[string]any)
 	if meta == nil {
@@ -102,8 +102,8 @@ func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(body), `"namespace":"`+namespace+`"`, `"namespace":"`+s.namespace+`"`)
-		response := x.sendAndRead(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
+		text := strings.ReplaceAll(string(body), `"namespace":"`+namespace+`"`, `"namespace":"`+wanted.namespace+`"`)
+		response := x.sendAndRead(x.admin, "POST", wanted.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
 		if response.code == http.StatusNotAcceptable {
 			return ""
 		}
@@ -111,7 +111,7 @@ func (x *tenants) protobufOf(t *testing.T, s sample, object map[string]any) stri
 			return response.body
 		}
 		if name == fixedName {
-			t.Logf("%s has no sample: %.200s", s.resource, response.body)
+			t.Logf("%s has no sample: %.200s", wanted.resource, response.body)
 		}
 	}
 	return ""
@@ -186,60 +186,60 @@ type mutationCounts struct {
 	sent, stored, read atomic.Int64
 }
 
-// sendMutations sends n objects, half of them with one changed byte and half with one changed
-// field, and reads each stored object in every form.
-// It deletes created objects if deleteCreated is true.
-func (m *mutationCounts) sendMutations(t *testing.T, x *tenants, client *http.Client, r *rand.Rand, s sample, n int,
+// sendMutations sends count objects, half of them with one changed byte and half with one changed
+// field, and reads each stored object in every form. It deletes created objects if deleteCreated is
+// true.
+func (counts *mutationCounts) sendMutations(t *testing.T, attacked *tenants, client *http.Client, random *rand.Rand, original sample, count int,
 	deleteCreated bool) {
-	storedPath := s.collection + "/stored-one"
-	first := x.sendAndRead(client, "POST", s.collection, protoMedia, strings.Replace(s.body, sampleName, "stored-one", 1))
-	updates := first.code == http.StatusCreated && strings.Contains(s.body, sampleName)
-	for i := range n {
-		data := []byte(s.body)
+	storedPath := original.collection + "/stored-one"
+	created := attacked.sendAndRead(client, "POST", original.collection, protoMedia, strings.Replace(original.body, sampleName, "stored-one", 1))
+	updates := created.code == http.StatusCreated && strings.Contains(original.body, sampleName)
+	for i := range count {
+		data := []byte(original.body)
 		if i%2 == 0 {
-			data[protobufMagic+r.IntN(len(data)-protobufMagic)] = byte(r.IntN(256))
+			data[protobufMagic+random.IntN(len(data)-protobufMagic)] = byte(random.IntN(256))
 		} else {
-			data = mutateStructure(r, data)
+			data = mutateStructure(random, data)
 		}
 		name := fmt.Sprintf("m%0*d", len(sampleName)-1, i)
-		method, path := "POST", s.collection
+		method, path := "POST", original.collection
 		// Of 8 mutations, 2 are updates, one of each kind. Every other pair updates the status.
 		if updates && i%8 >= 6 {
 			method, path, name = "PUT", storedPath, "stored-one"
-			if s.status && i%16 >= 14 {
+			if original.status && i%16 >= 14 {
 				path += "/status"
 			}
 		}
-		m.sent.Add(1)
+		counts.sent.Add(1)
 		form := responseForms[i%len(responseForms)]
-		response := x.sendAndRead(client, method, path, protoMedia, strings.Replace(string(data), sampleName, name, 1),
+		response := attacked.sendAndRead(client, method, path, protoMedia, strings.Replace(string(data), sampleName, name, 1),
 			"Accept", objectForm(form))
 		if response.err != nil || response.code >= http.StatusInternalServerError {
-			t.Errorf("%s of %s, response form %s: %v\nbody: %.2000x", method, s.resource, form,
+			t.Errorf("%s of %s, response form %s: %v\nbody: %.2000x", method, original.resource, form,
 				response.requireCode(http.StatusCreated), data)
 		}
 		if response.code/100 != 2 {
 			continue
 		}
-		m.stored.Add(1)
-		object := s.collection + "/" + name
-		if !strings.Contains(s.body, sampleName) {
-			object = x.sampleObjectPath(client, s.collection)
+		counts.stored.Add(1)
+		object := original.collection + "/" + name
+		if !strings.Contains(original.body, sampleName) {
+			object = attacked.sampleObjectPath(client, original.collection)
 		}
 		for _, form := range responseForms {
 			form = objectForm(form)
-			got := x.sendAndRead(client, "GET", object, "", "", "Accept", form)
+			got := attacked.sendAndRead(client, "GET", object, "", "", "Accept", form)
 			if got.code != http.StatusNotFound && got.requireCode(http.StatusOK) != nil { // the mutation may be in the name
-				t.Errorf("%s read as %s: %v\nbody: %.2000x", s.resource, form,
+				t.Errorf("%s read as %s: %v\nbody: %.2000x", original.resource, form,
 					got.requireCode(http.StatusOK), data)
 			}
-			m.read.Add(1)
+			counts.read.Add(1)
 		}
 		if deleteCreated && method == "POST" {
-			x.sendAndRead(client, "DELETE", object, "", "")
+			attacked.sendAndRead(client, "DELETE", object, "", "")
 		}
 	}
-	x.checkCollection(t, s.collection)
+	attacked.checkCollection(t, original.collection)
 }
 
 // protobufMagic is the length of the prefix of objects in protobuf, "k8s\x00". Without it, the
@@ -288,8 +288,8 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 	if tenants.long {
 		mutations = 1_500
 	}
-	all := tenants.createSamples(t)
-	var m mutationCounts
+	samples := tenants.createSamples(t)
+	var counts mutationCounts
 	const untilReturn = 0 // the attack ends when its function returns
 	tenants.attackFor(t, untilReturn, func(context.Context) {
 		work := make(chan int)
@@ -297,15 +297,15 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		for range 4 {
 			workers.Go(func() {
 				for i := range work {
-					m.sendMutations(t, tenants, newClient(tlsCertificate(t, tenants.server.Admin)),
-						rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
+					counts.sendMutations(t, tenants, newClient(tlsCertificate(t, tenants.server.Admin)),
+						rand.New(rand.NewPCG(seed, uint64(i))), samples[i], mutations, false)
 				}
 			})
 		}
 		var last []int
-		for i, s := range all {
+		for i, candidate := range samples {
 			if slices.ContainsFunc(disruptiveResources, func(resource string) bool {
-				return strings.HasSuffix(s.resource, "/"+resource)
+				return strings.HasSuffix(candidate.resource, "/"+resource)
 			}) {
 				last = append(last, i)
 				continue
@@ -315,10 +315,10 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		close(work)
 		workers.Wait()
 		for _, i := range last {
-			m.sendMutations(t, tenants, tenants.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
+			counts.sendMutations(t, tenants, tenants.admin, rand.New(rand.NewPCG(seed, uint64(i))), samples[i], mutations, true)
 		}
 		tenants.checkReads(t)
 	})
-	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(),
-		m.stored.Load(), m.read.Load())
+	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(samples), counts.sent.Load(),
+		counts.stored.Load(), counts.read.Load())
 }

@@ -152,12 +152,12 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
-		d := 6 * time.Second
+		duration := 6 * time.Second
 		if tenants.long {
-			d = 30 * time.Second
+			duration = 30 * time.Second
 		}
 		writes := 0 // of 100 KB by an ordinary client, one after the other
-		tenants.attackFor(t, d, func(ctx context.Context) {
+		tenants.attackFor(t, duration, func(ctx context.Context) {
 			var ordinary sync.WaitGroup
 			ordinary.Go(func() {
 				for ; ctx.Err() == nil; writes++ {
@@ -173,10 +173,10 @@ func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 		})
 		// A request waits 3 s for a resource version. If writes had to wait for its bytes, only a
 		// few would succeed.
-		if least := int(d / (150 * time.Millisecond)); writes < least {
-			t.Errorf("%d names: got %d writes of 100 KB in %v, want at least %d", names, writes, d, least)
+		if least := int(duration / (150 * time.Millisecond)); writes < least {
+			t.Errorf("%d names: got %d writes of 100 KB in %v, want at least %d", names, writes, duration, least)
 		} else {
-			t.Logf("%d names: %d writes of 100 KB in %v", names, writes, d)
+			t.Logf("%d names: %d writes of 100 KB in %v", names, writes, duration)
 		}
 	}
 }

@@ -76,21 +76,21 @@ const (
 )
 
 // sendNext sends the n-th request.
-func (b *probeClient) sendNext(n int) error {
+func (b *probeClient) sendNext(number int) error {
 	switch b.role {
 	case leaderElection:
 		return b.renewLease()
 	case administrator:
 		return b.send("PUT", "/api/v1/namespaces/default/configmaps/administrator",
-			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, number))
 	}
 	const object = "/api/v1/namespaces/probe/configmaps/mine"
-	switch n % 4 {
+	switch number % 4 {
 	case 0:
 		return b.send("GET", object, "")
 	case 1:
 		return b.send("PUT", object,
-			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, number))
 	case 2:
 		return b.send("GET", "/api/v1/namespaces/probe/configmaps", "")
 	}

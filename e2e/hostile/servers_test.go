@@ -103,7 +103,7 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 	head := longResponseHead(10 << 20)
 	unfinished := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n" +
 		strings.Repeat(" ", 999_999)
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name, protocol string
 		serve          func(*tls.Conn)
 		attackers      int
@@ -112,9 +112,9 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 		{name: "unfinished responses", protocol: "http/1.1", serve: respondWith([]byte(unfinished)), attackers: 1000},
 		{name: "pings", protocol: "h2", serve: floodPings, attackers: 30},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			tenants := startTenants(t)
-			url, data := startHostileServer(t, tt.protocol, tt.serve)
+			url, data := startHostileServer(t, test.protocol, test.serve)
 			tenants.mustCreate(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 				fmt.Sprintf(`{"metadata":{"name":"hostile"},"webhooks":[{"name":"hostile.ex.test",
 				"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":10,"failurePolicy":"Ignore","namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
@@ -123,7 +123,7 @@ func TestServersOfTenantDoNotAffectOtherClients(t *testing.T) {
 			tenants.attackFor(t, tenants.attackTime(), func(ctx context.Context) {
 				client := tenants.attackerClient()
 				defer client.CloseIdleConnections()
-				runAttackers(ctx, tt.attackers, func(ctx context.Context, _ int) {
+				runAttackers(ctx, test.attackers, func(ctx context.Context, _ int) {
 					req, err := http.NewRequest("POST", tenants.url+"/api/v1/namespaces/b/configmaps?dryRun=All",
 						strings.NewReader(`{"metadata":{"name":"a"}}`))
 					if err != nil {

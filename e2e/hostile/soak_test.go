@@ -103,11 +103,11 @@ var temporaries = []temporary{
 }
 
 // useTemporaryObjects creates, uses and deletes one object of each kind, in round n.
-func (x *tenants) useTemporaryObjects(t *testing.T, n int) {
+func (x *tenants) useTemporaryObjects(t *testing.T, count int) {
 	fill := strings.NewReplacer(
-		"%[1]d", strconv.Itoa(n),
-		"%[2]d", strconv.Itoa(2+n%250),
-		"%[3]d", strconv.Itoa(1024+n%60_000),
+		"%[1]d", strconv.Itoa(count),
+		"%[2]d", strconv.Itoa(2+count%250),
+		"%[3]d", strconv.Itoa(1024+count%60_000),
 	).Replace
 
 	for _, temporary := range temporaries {

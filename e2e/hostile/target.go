@@ -46,7 +46,7 @@ const allowAllPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1"
 
 // startTarget starts a server on which the attacker and the probe client are allowed everything, so
 // that no attack stops at authorization.
-func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess) {
+func startTarget(t *testing.T, random *rand.Rand, long bool) (*target, *probeProcess) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
 	rules := fmt.Sprintf(allowAllPolicy+allowAllPolicy, "mallory", "mallory", "probe", "probe")
@@ -55,30 +55,30 @@ func startTarget(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess)
 	}
 	server := harness.StartServer(t, harness.WithFlags("--authorization-mode=ABAC", "--authorization-policy-file="+file,
 		"--feature-gates=CBORServingAndStorage=true"))
-	x := &target{
+	started := &target{
 		url:          server.URL,
 		addr:         strings.TrimPrefix(server.URL, "https://"),
 		server:       server,
-		rand:         r,
+		rand:         random,
 		long:         long,
 		serverErrors: map[string]int{},
 		dialing:      make(chan struct{}, 8),
 	}
-	x.attackerCert = tlsCertificate(t, server.PKI.Client("mallory"))
-	x.admin = newClient(tlsCertificate(t, server.Admin))
-	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
-	x.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
-	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
+	started.attackerCert = tlsCertificate(t, server.PKI.Client("mallory"))
+	started.admin = newClient(tlsCertificate(t, server.Admin))
+	started.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
+	started.mustCreate(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
+	started.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
 	for i := range 20 { // data to read
-		x.mustCreate(t, "/api/v1/namespaces/hostile/configmaps",
+		started.mustCreate(t, "/api/v1/namespaces/hostile/configmaps",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"a":%q}}`, i,
 				strings.Repeat("x", 500_000)))
 	}
 	var err error // responses with code 500 before the server was ready
-	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
+	if started.expectedErrors, err = started.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, newProbeProcess(t, x.url, server.PKI.Client("probe"), ordinaryClient, probeTimeout)
+	return started, newProbeProcess(t, started.url, server.PKI.Client("probe"), ordinaryClient, probeTimeout)
 }
 
 // attackAtIdlePriority gives this process, which runs the attackers, only idle CPU time until the
@@ -96,19 +96,19 @@ func attackAtIdlePriority(t *testing.T) {
 }
 
 // tlsCertificate parses a certificate and its key.
-func tlsCertificate(t *testing.T, p harness.Pair) tls.Certificate {
+func tlsCertificate(t *testing.T, pair harness.Pair) tls.Certificate {
 	t.Helper()
-	c, err := tls.X509KeyPair(p.Cert, p.Key)
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return certificate
 }
 
 // newClient returns a client with a certificate.
-func newClient(c tls.Certificate) *http.Client {
+func newClient(certificate tls.Certificate) *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{c}},
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{certificate}},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, DisableCompression: true,
 	}}
 }
@@ -152,9 +152,9 @@ func (x *target) dialTCP(ctx context.Context) (net.Conn, error) {
 
 // sendAttack sends a request, reads as much of the response as arrives before the context ends, and
 // records a response with code 500. It returns the status code, or 0 if there is no response.
-func (x *target) sendAttack(ctx context.Context, c *http.Client, req *http.Request) (code int) {
+func (x *target) sendAttack(ctx context.Context, client *http.Client, req *http.Request) (code int) {
 	x.requestCount.Add(1)
-	resp, err := c.Do(req.WithContext(ctx))
+	resp, err := client.Do(req.WithContext(ctx))
 	if err != nil {
 		return 0
 	}
@@ -190,19 +190,19 @@ func (x *target) sumMetric(name, labels string) (sum float64, err error) {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		end := strings.LastIndexByte(lines.Text(), ' ') // values of labels may contain spaces
-		if end < 0 {
+		space := strings.LastIndexByte(lines.Text(), ' ') // values of labels may contain spaces
+		if space < 0 {
 			continue
 		}
-		head, value := lines.Text()[:end], lines.Text()[end+1:]
-		if n, l, _ := strings.Cut(head, "{"); n != name || !strings.Contains(l, labels) {
+		head, value := lines.Text()[:space], lines.Text()[space+1:]
+		if metric, labelText, _ := strings.Cut(head, "{"); metric != name || !strings.Contains(labelText, labels) {
 			continue
 		}
-		v, err := strconv.ParseFloat(value, 64)
+		sampleValue, err := strconv.ParseFloat(value, 64)
 		if err != nil {
 			return 0, err
 		}
-		sum += v
+		sum += sampleValue
 	}
 	return sum, lines.Err()
 }
@@ -223,7 +223,7 @@ func (x *target) heapSize() (float64, error) {
 
 // startProfile writes a profile of the server if BINNACLE_HOSTILE_PROFILES is set. The returned
 // function waits until it is written.
-func (x *target) startProfile(t *testing.T, name string, d time.Duration) (wait func()) {
+func (x *target) startProfile(t *testing.T, name string, duration time.Duration) (wait func()) {
 	dir := envOr("BINNACLE_HOSTILE_PROFILES", "")
 	if dir == "" {
 		return func() {}
@@ -231,7 +231,7 @@ func (x *target) startProfile(t *testing.T, name string, d time.Duration) (wait 
 	done := make(chan error, 1)
 	kind := envOr("BINNACLE_HOSTILE_PROFILE", "profile")
 	go func() {
-		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/%s?seconds=%d", x.url, kind, max(1, int(d.Seconds())-1)))
+		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/%s?seconds=%d", x.url, kind, max(1, int(duration.Seconds())-1)))
 		if err != nil {
 			done <- err
 			return
@@ -254,16 +254,16 @@ func (x *target) startProfile(t *testing.T, name string, d time.Duration) (wait 
 }
 
 // runAttackers runs n attackers concurrently, each in a loop until the context ends.
-func runAttackers(ctx context.Context, n int, attack func(ctx context.Context, i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
+func runAttackers(ctx context.Context, count int, attack func(ctx context.Context, i int)) {
+	var attackers sync.WaitGroup
+	for i := range count {
+		attackers.Go(func() {
 			for ctx.Err() == nil {
 				attack(ctx, i)
 			}
 		})
 	}
-	wg.Wait()
+	attackers.Wait()
 }
 
 // holdConnectionOpen keeps a connection open until the context ends or the server closes it.

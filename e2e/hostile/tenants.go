@@ -31,7 +31,7 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	t.Helper()
 	server := harness.StartServer(t,
 		append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
-	x := &tenants{target: &target{
+	started := &tenants{target: &target{
 		url:          server.URL,
 		addr:         strings.TrimPrefix(server.URL, "https://"),
 		server:       server,
@@ -41,50 +41,50 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 		long: envOr("BINNACLE_HOSTILE", "") == "long",
 	}}
 	for user, namespace := range map[string]string{"mallory": ownNamespace, "probe": "probe"} {
-		x.mustCreate(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
-		x.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", fmt.Sprintf(
+		started.mustCreate(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
+		started.mustCreate(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"administrator"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user))
 	}
-	x.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
-	x.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
-	x.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
+	started.mustCreate(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
+	started.mustCreate(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
+	started.mustCreate(t, leaseCollection, leaseJSON(time.Now(), ""))
 	for as, pair := range map[probeRole]harness.Pair{
 		ordinaryClient: server.PKI.Client("probe"),
 		leaderElection: server.PKI.Client("system:kube-controller-manager"),
 		administrator:  server.Admin,
 	} {
-		x.probes = append(x.probes, newProbeProcess(t, x.url, pair, as, tenantProbeTimeout))
+		started.probes = append(started.probes, newProbeProcess(t, started.url, pair, as, tenantProbeTimeout))
 	}
 	attackAtIdlePriority(t)
 	var err error
-	if x.expectedErrors, err = x.sumMetric("apiserver_request_total", `code="500"`); err != nil {
+	if started.expectedErrors, err = started.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x
+	return started
 }
 
-// attackFor attacks for d, or until the attack returns if d is 0. It checks that no request of a
-// probe client failed, that the server returned no 500 and that its resident memory grew by at most
-// maxMemoryGrowth bytes.
-func (x *tenants) attackFor(t *testing.T, d time.Duration, attack func(ctx context.Context)) {
+// attackFor attacks for duration, or until the attack returns if duration is 0. It checks that no
+// request of a probe client failed, that the server returned no 500 and that its resident memory
+// grew by at most maxMemoryGrowth bytes.
+func (x *tenants) attackFor(t *testing.T, duration time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
-	for _, w := range x.probes {
-		if _, err := w.collect(); err != nil {
+	for _, probing := range x.probes {
+		if _, err := probing.collect(); err != nil {
 			t.Errorf("before: %v", err)
 		}
 	}
 	before := x.residentMemory(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	if d > 0 {
-		ctx, cancel = context.WithTimeout(t.Context(), d)
+	if duration > 0 {
+		ctx, cancel = context.WithTimeout(t.Context(), duration)
 	}
 	defer cancel()
 	peak := make(chan float64)
 	watched, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() { peak <- x.watchMemory(watched, before) }()
-	if d > 0 {
-		defer x.startProfile(t, path.Base(t.Name()), d)()
+	if duration > 0 {
+		defer x.startProfile(t, path.Base(t.Name()), duration)()
 	}
 	start, requestsBefore := time.Now(), x.requestCount.Load()
 	cpuBefore, _ := x.sumMetric("process_cpu_seconds_total", "")
@@ -92,12 +92,12 @@ func (x *tenants) attackFor(t *testing.T, d time.Duration, attack func(ctx conte
 	cpuAfter, _ := x.sumMetric("process_cpu_seconds_total", "")
 	t.Logf("%d requests of attackers, %.2f CPUs of the server", x.requestCount.Load()-requestsBefore,
 		(cpuAfter-cpuBefore)/time.Since(start).Seconds())
-	for _, w := range x.probes {
-		seen, err := w.collect()
+	for _, probing := range x.probes {
+		seen, err := probing.collect()
 		if err != nil {
 			t.Errorf("the attack affects a probe client: %v", err)
 		}
-		t.Logf("%-13s %v", w.role, seen)
+		t.Logf("%-13s %v", probing.role, seen)
 	}
 	stop()
 	grown := <-peak - before
@@ -120,25 +120,25 @@ const maxMemoryGrowth = 512 << 20
 // residentMemory returns the resident memory of the server in bytes.
 func (x *tenants) residentMemory(t *testing.T) float64 {
 	t.Helper()
-	n, err := x.sumMetric("process_resident_memory_bytes", "")
+	bytes, err := x.sumMetric("process_resident_memory_bytes", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return bytes
 }
 
 // watchMemory returns the largest resident memory until the context ends.
-func (x *tenants) watchMemory(ctx context.Context, most float64) float64 {
+func (x *tenants) watchMemory(ctx context.Context, largest float64) float64 {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		n, err := x.sumMetric("process_resident_memory_bytes", "")
+		bytes, err := x.sumMetric("process_resident_memory_bytes", "")
 		if err == nil {
-			most = max(most, n)
+			largest = max(largest, bytes)
 		}
 		select {
 		case <-ctx.Done():
-			return most
+			return largest
 		case <-tick.C:
 		}
 	}

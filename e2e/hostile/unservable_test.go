@@ -38,10 +38,10 @@ func metadata(name string) metav1.ObjectMeta {
 }
 
 // podSpecWith returns the spec of a pod with one container.
-func podSpecWith(c corev1.Container) corev1.PodSpec {
-	c.Name = "a"
-	c.Image = "b"
-	return corev1.PodSpec{Containers: []corev1.Container{c}}
+func podSpecWith(container corev1.Container) corev1.PodSpec {
+	container.Name = "a"
+	container.Image = "b"
+	return corev1.PodSpec{Containers: []corev1.Container{container}}
 }
 
 // collectionPaths are the collection paths of some kinds; %s is the namespace part.
@@ -156,7 +156,7 @@ func unservableWrites(t *testing.T) []expandingRequest {
 		},
 	}
 	surrogate := `{"a":"\ud800"}`
-	for _, e := range []expandingRequest{
+	for _, expanding := range []expandingRequest{
 		{
 			name:   "surrogate",
 			method: "POST",
@@ -197,8 +197,8 @@ func unservableWrites(t *testing.T) []expandingRequest {
 				surrogate + `}`,
 		},
 	} {
-		e.path = collectionPath("ControllerRevision") + e.path
-		all = append(all, e)
+		expanding.path = collectionPath("ControllerRevision") + expanding.path
+		all = append(all, expanding)
 	}
 	for _, media := range []string{mergePatchMedia, strategicPatchMedia} {
 		all = append(all, expandingRequest{

@@ -23,24 +23,24 @@ type wireField struct {
 func parseMessage(data []byte, depth int) ([]wireField, bool) {
 	fields := []wireField{}
 	for len(data) > 0 {
-		number, kind, n := protowire.ConsumeTag(data)
-		if n < 0 || number > 200 {
+		number, kind, size := protowire.ConsumeTag(data)
+		if size < 0 || number > 200 {
 			return nil, false
 		}
-		data = data[n:]
-		n = protowire.ConsumeFieldValue(number, kind, data)
-		if n < 0 {
+		data = data[size:]
+		size = protowire.ConsumeFieldValue(number, kind, data)
+		if size < 0 {
 			return nil, false
 		}
-		f := wireField{number: number, kind: kind, value: data[:n]}
+		f := wireField{number: number, kind: kind, value: data[:size]}
 		if kind == protowire.BytesType && depth < 30 {
-			content, _ := protowire.ConsumeBytes(data[:n])
+			content, _ := protowire.ConsumeBytes(data[:size])
 			if children, ok := parseMessage(content, depth+1); ok && len(children) > 0 {
 				f.children = children
 			}
 		}
 		fields = append(fields, f)
-		data = data[n:]
+		data = data[size:]
 	}
 	return fields, true
 }
@@ -60,46 +60,46 @@ func appendMessage(data []byte, fields []wireField) []byte {
 
 // collectMessages returns pointers to all lists of fields below and including fields.
 func collectMessages(fields *[]wireField) []*[]wireField {
-	all := []*[]wireField{fields}
+	messages := []*[]wireField{fields}
 	for i := range *fields {
 		if (*fields)[i].children != nil {
-			all = append(all, collectMessages(&(*fields)[i].children)...)
+			messages = append(messages, collectMessages(&(*fields)[i].children)...)
 		}
 	}
-	return all
+	return messages
 }
 
 // mutateStructure changes one field of an object in the protobuf form of Kubernetes: its presence,
 // order, number, wire type or value. It returns the body unchanged if it cannot parse it.
-func mutateStructure(r *rand.Rand, body []byte) []byte {
+func mutateStructure(random *rand.Rand, body []byte) []byte {
 	prefix := []byte("k8s\x00")
 	message, ok := parseMessage(bytes.TrimPrefix(body, prefix), 0)
 	if !ok {
 		return body
 	}
 	all := collectMessages(&message)
-	fields := all[r.IntN(len(all))]
+	fields := all[random.IntN(len(all))]
 	if len(*fields) == 0 {
 		return body
 	}
-	i := r.IntN(len(*fields))
-	f := &(*fields)[i]
-	switch r.IntN(12) {
+	i := random.IntN(len(*fields))
+	field := &(*fields)[i]
+	switch random.IntN(12) {
 	case 0: // duplicated field: a scalar is replaced, a message is merged
-		*fields = append(*fields, *f)
+		*fields = append(*fields, *field)
 	case 1:
 		*fields = append((*fields)[:i:i], (*fields)[i+1:]...)
 	case 2:
-		j := r.IntN(len(*fields))
+		j := random.IntN(len(*fields))
 		(*fields)[i], (*fields)[j] = (*fields)[j], (*fields)[i]
 	case 3:
-		f.number = pickOne[protowire.Number](r, 0, 1, 2, 3, f.number+1, 19000, 1<<29-1, 1<<30)
+		field.number = pickOne[protowire.Number](random, 0, 1, 2, 3, field.number+1, 19000, 1<<29-1, 1<<30)
 	case 4:
-		f.kind = pickOne(r, protowire.VarintType, protowire.BytesType, protowire.Fixed32Type, protowire.Fixed64Type,
+		field.kind = pickOne(random, protowire.VarintType, protowire.BytesType, protowire.Fixed32Type, protowire.Fixed64Type,
 			protowire.StartGroupType, protowire.EndGroupType, 6, 7)
 	case 5: // a field of another message
-		if other := *all[r.IntN(len(all))]; len(other) > 0 {
-			copied := other[r.IntN(len(other))]
+		if other := *all[random.IntN(len(all))]; len(other) > 0 {
+			copied := other[random.IntN(len(other))]
 			if copied.children != nil { // encoded, because fields may be below it
 				copied.value = protowire.AppendBytes(nil, appendMessage(nil, copied.children))
 				copied.children = nil
@@ -107,25 +107,25 @@ func mutateStructure(r *rand.Rand, body []byte) []byte {
 			*fields = append(*fields, copied)
 		}
 	case 6: // an unknown field, or a group
-		*fields = append(*fields, pickOne(r,
-			wireField{number: 100, kind: protowire.BytesType, value: protowire.AppendString(nil, strings.Repeat("\xff", r.IntN(300)))},
-			wireField{number: 101, kind: protowire.StartGroupType, value: bytes.Repeat([]byte{0xab, 0x06}, r.IntN(5000))},
+		*fields = append(*fields, pickOne(random,
+			wireField{number: 100, kind: protowire.BytesType, value: protowire.AppendString(nil, strings.Repeat("\xff", random.IntN(300)))},
+			wireField{number: 101, kind: protowire.StartGroupType, value: bytes.Repeat([]byte{0xab, 0x06}, random.IntN(5000))},
 			wireField{number: 102, kind: protowire.StartGroupType, value: []byte{0xb4, 0x06}}))
 	case 7: // a value that is too long for its message
-		f.kind = protowire.BytesType
-		f.children = nil
-		f.value = protowire.AppendVarint(nil, pickOne[uint64](r, 1<<20, math.MaxInt32, math.MaxUint32, math.MaxInt64, math.MaxUint64))
+		field.kind = protowire.BytesType
+		field.children = nil
+		field.value = protowire.AppendVarint(nil, pickOne[uint64](random, 1<<20, math.MaxInt32, math.MaxUint32, math.MaxInt64, math.MaxUint64))
 	case 8: // the same message inside itself
-		for range pickOne(r, 1, 10, 200, 10_000) {
-			f.value = protowire.AppendBytes(nil, appendMessage(nil, []wireField{{number: f.number, kind: protowire.BytesType, value: f.value}}))
+		for range pickOne(random, 1, 10, 200, 10_000) {
+			field.value = protowire.AppendBytes(nil, appendMessage(nil, []wireField{{number: field.number, kind: protowire.BytesType, value: field.value}}))
 		}
-		f.children = nil
+		field.children = nil
 	case 9: // repeated values in packed form
-		f.children = nil
-		f.kind = protowire.BytesType
-		f.value = protowire.AppendBytes(nil, bytes.Repeat([]byte{byte(r.IntN(256))}, r.IntN(20)))
+		field.children = nil
+		field.kind = protowire.BytesType
+		field.value = protowire.AppendBytes(nil, bytes.Repeat([]byte{byte(random.IntN(256))}, random.IntN(20)))
 	default:
-		mutateValue(r, f)
+		mutateValue(random, field)
 	}
 	return appendMessage(bytes.Clone(prefix), message)
 }

@@ -25,8 +25,8 @@ func (d difference) String() string {
 }
 
 // shortJSON returns the beginning of a value as JSON.
-func shortJSON(v any) string {
-	text, _ := json.Marshal(v)
+func shortJSON(value any) string {
+	text, _ := json.Marshal(value)
 	if len(text) > 200 {
 		return string(text[:200]) + " …"
 	}
@@ -61,21 +61,21 @@ func differences(path string, want, actual any) (out []difference) {
 
 // parametersByName converts a list of parameters, whose order is irrelevant, into a map. It returns
 // other values unchanged.
-func parametersByName(v any) any {
-	list, ok := v.([]any)
+func parametersByName(value any) any {
+	list, ok := value.([]any)
 	if !ok {
-		return v
+		return value
 	}
 	out := map[string]any{}
 	for _, element := range list {
 		m, ok := element.(map[string]any)
 		if !ok || m["name"] == nil || m["in"] == nil {
-			return v
+			return value
 		}
 		out[fmt.Sprint(m["in"], " ", m["name"])] = m
 	}
 	if len(out) == 0 {
-		return v
+		return value
 	}
 	return out
 }
@@ -90,9 +90,9 @@ type knownDifference struct {
 }
 
 // indexOfKnown returns the index of the entry in list that accepts a difference, or -1.
-func indexOfKnown(list []knownDifference, document string, d difference) int {
-	at := document + d.path
+func indexOfKnown(list []knownDifference, document string, found difference) int {
+	index := document + found.path
 	return slices.IndexFunc(list, func(k knownDifference) bool {
-		return k.kind == d.kind && strings.Contains(at, k.pathPart) && strings.HasSuffix(at, k.pathEnd)
+		return k.kind == found.kind && strings.Contains(index, k.pathPart) && strings.HasSuffix(index, k.pathEnd)
 	})
 }

@@ -70,9 +70,9 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 }
 
 // readDocument returns the response to a GET.
-func readDocument(t *testing.T, c *kubernetes.Clientset, path string) []byte {
+func readDocument(t *testing.T, client *kubernetes.Clientset, path string) []byte {
 	t.Helper()
-	body, err := c.RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(t.Context())
+	body, err := client.RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

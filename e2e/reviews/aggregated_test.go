@@ -64,42 +64,42 @@ func newAggregation(t *testing.T, isProxied bool, flags ...string) *aggregation 
 			"--proxy-client-key-file="+proxy.KeyFile)
 		flags = append(flags, aggregationFlags...)
 	}
-	a := &aggregation{player: newPlayerWithPKI(t, pki, nil, flags), ownResponses: map[string]proxiedResponse{}}
-	a.ext = StartExtension(t, Certificate(t, pki.ServingFor("ext", "ext.agg.svc")))
-	a.values["<ext>"] = a.ext.Port
-	a.values["<ext-wrong-name>"] = a.ext.AddListener(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
-	a.values["<hook-unknown-ca>"] = a.ext.AddListener(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
-	a.values["<plain>"] = a.ext.AddListener(t, tls.Certificate{})
-	a.anonymous = &http.Client{
+	started := &aggregation{player: newPlayerWithPKI(t, pki, nil, flags), ownResponses: map[string]proxiedResponse{}}
+	started.ext = StartExtension(t, Certificate(t, pki.ServingFor("ext", "ext.agg.svc")))
+	started.values["<ext>"] = started.ext.Port
+	started.values["<ext-wrong-name>"] = started.ext.AddListener(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
+	started.values["<hook-unknown-ca>"] = started.ext.AddListener(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
+	started.values["<plain>"] = started.ext.AddListener(t, tls.Certificate{})
+	started.anonymous = &http.Client{
 		Timeout:   30 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
-	t.Cleanup(a.anonymous.CloseIdleConnections)
-	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	a.mustRequest("POST", "/api/v1/namespaces/agg/services",
+	t.Cleanup(started.anonymous.CloseIdleConnections)
+	started.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	started.mustRequest("POST", "/api/v1/namespaces/agg/services",
 		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	a.mustRequest("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
-	a.mustRequest("POST", "/api/v1/namespaces/agg/services",
+	started.mustRequest("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
+	started.mustRequest("POST", "/api/v1/namespaces/agg/services",
 		`{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
-	a.mustRequest("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
-	a.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+	started.mustRequest("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
+	started.mustRequest("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		`{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
-	_, _, token := a.sendRequest(&ClientRequest{
+	_, _, token := started.sendRequest(&ClientRequest{
 		Method: "POST",
 		Path:   "/api/v1/namespaces/agg/serviceaccounts/s/token",
 		Body:   map[string]any{},
 	})
-	a.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
+	started.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
 	recorded := loadExchanges(t, "1-registration.json")
 	for _, e := range recorded {
 		for _, c := range e.Calls {
-			a.ownResponses[c.Path] = c.recordedResponse()
+			started.ownResponses[c.Path] = c.recordedResponse()
 		}
 	}
 	for _, c := range recorded[1].Within4 {
-		a.ownResponses[c.Path] = c.recordedResponse()
+		started.ownResponses[c.Path] = c.recordedResponse()
 	}
-	return a
+	return started
 }
 
 // sendAsRecorder sends a request as the recorder did. It splits a body of several JSON values into
@@ -215,8 +215,8 @@ func (a *aggregation) deleteAPIService(name string) {
 	a.sendRequest(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
 }
 
-// TestProxiedRequests replays requests that are proxied to an extension server.
-func TestProxiedRequests(t *testing.T) {
+// TestProxiedRequestsMatchRecordings replays requests that are proxied to an extension server.
+func TestProxiedRequestsMatchRecordings(t *testing.T) {
 	aggregation := newAggregation(t, proxied)
 	first := loadExchanges(t, "1-registration.json")[1]
 	aggregation.ext.Play(aggregation.ownResponses)
@@ -277,11 +277,11 @@ func (a *aggregation) diffUpstreamRequests(exchange *AggregatedExchange) (diff [
 
 // diffRawResponse sends a request in HTTP/1.1 and compares the whole response on the wire.
 func (a *aggregation) diffRawResponse(exchange *AggregatedExchange) []string {
-	u, err := url.Parse(a.server.URL)
+	parsed, err := url.Parse(a.server.URL)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	conn, err := tls.Dial("tcp", u.Host, &tls.Config{
+	conn, err := tls.Dial("tcp", parsed.Host, &tls.Config{
 		InsecureSkipVerify: true,
 		Certificates:       []tls.Certificate{Certificate(a.t, a.server.Admin)},
 	})
@@ -290,7 +290,7 @@ func (a *aggregation) diffRawResponse(exchange *AggregatedExchange) []string {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n", exchange.Client.Method, exchange.Client.Path, u.Host)
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n", exchange.Client.Method, exchange.Client.Path, parsed.Host)
 	for k, v := range exchange.Client.Headers {
 		fmt.Fprintf(conn, "%s: %s\r\n", k, v)
 	}
@@ -353,8 +353,9 @@ func (a *aggregation) createEndpoints(name string) (remove func()) {
 	return func() { a.sendRequest(&ClientRequest{Method: "DELETE", Path: at + "/cip"}) }
 }
 
-// TestAvailability replays the conditions of APIServices with and without reachable servers.
-func TestAvailability(t *testing.T) {
+// TestAvailabilityMatchesRecordings replays the conditions of APIServices with and without
+// reachable servers.
+func TestAvailabilityMatchesRecordings(t *testing.T) {
 	aggregation := newAggregation(t, proxied)
 	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
 		for _, e := range loadExchanges(t, file) {
@@ -458,8 +459,8 @@ func (a *aggregation) diffClientResponses(exchange *AggregatedExchange) (diff []
 	return diff
 }
 
-// TestAggregatorRouting replays the exchanges with --enable-aggregator-routing.
-func TestAggregatorRouting(t *testing.T) {
+// TestAggregatorRoutingMatchesRecordings replays the exchanges with --enable-aggregator-routing.
+func TestAggregatorRoutingMatchesRecordings(t *testing.T) {
 	aggregation := newAggregation(t, proxied, "--enable-aggregator-routing")
 	aggregation.ext.Play(aggregation.ownResponses)
 	for _, exchange := range loadExchanges(t, "5-with-aggregator-routing.json") {

@@ -32,9 +32,9 @@ var recordedUsers = map[string][]string{
 	"impersonated system:apiserver":                                            {"system:apiserver"},
 }
 
-// TestClassification sends the recorded requests as the recorded users and compares the flow schema
-// and priority level in the response.
-func TestClassification(t *testing.T) {
+// TestFlowSchemasMatchRecordings sends the recorded requests as the recorded users and compares the
+// flow schema and priority level in the response.
+func TestFlowSchemasMatchRecordings(t *testing.T) {
 	var recorded struct {
 		Rows []struct{ User, Method, Path, FlowSchema, PriorityLevel string }
 	}
@@ -99,10 +99,10 @@ func (p *player) clientFor(user string) *http.Client {
 	return client
 }
 
-// TestFlowObjects replays exchanges about flow schemas and priority levels: validation, defaults,
-// dangling references and repaired mandatory objects. It waits where the recorder waited, because
-// the server checks the mandatory objects once a minute.
-func TestFlowObjects(t *testing.T) {
+// TestFlowObjectsMatchRecordings replays exchanges about flow schemas and priority levels:
+// validation, defaults, dangling references and repaired mandatory objects. It waits where the
+// recorder waited, because the server checks the mandatory objects once a minute.
+func TestFlowObjectsMatchRecordings(t *testing.T) {
 	t.Parallel()
 	player := newPlayer(t, nil)
 	player.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)

@@ -148,9 +148,9 @@ func (h *Hooks) nextRecorded(got Call) CallResponse {
 }
 
 // Certificate parses a certificate and its key.
-func Certificate(t testing.TB, p harness.Pair) tls.Certificate {
+func Certificate(t testing.TB, pair harness.Pair) tls.Certificate {
 	t.Helper()
-	c, err := tls.X509KeyPair(p.Cert, p.Key)
+	c, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,8 @@ var variablePatterns = []struct {
 
 // replaceVariableValues returns a copy of v in which values that differ between runs are replaced
 // by placeholders. ports maps placeholders to port numbers.
-func replaceVariableValues(v any, ports map[string]string) any {
-	switch t := v.(type) {
+func replaceVariableValues(tree any, ports map[string]string) any {
+	switch t := tree.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for k, x := range t {
@@ -66,7 +66,7 @@ func replaceVariableValues(v any, ports map[string]string) any {
 		}
 		return t
 	}
-	return v
+	return tree
 }
 
 // sortByText sorts entries of managed fields. A server sorts them by time in seconds first, so that
@@ -76,8 +76,8 @@ func sortByText(entries []any) {
 }
 
 // toGenericJSON converts a value to the types of encoding/json.
-func toGenericJSON(v any) (out any) {
-	b, err := json.Marshal(v)
+func toGenericJSON(value any) (out any) {
+	b, err := json.Marshal(value)
 	if err != nil {
 		return err.Error()
 	}
@@ -85,29 +85,29 @@ func toGenericJSON(v any) (out any) {
 	return out
 }
 
-// differences describes the differences between got and want, one per line. at is their path.
-func differences(at string, want, got any) (out []string) {
+// differences describes the differences between got and want, one per line. path is their path.
+func differences(path string, want, got any) (out []string) {
 	wantMap, wantIsMap := want.(map[string]any)
 	gotMap, gotIsMap := got.(map[string]any)
 	if wantIsMap && gotIsMap {
-		return mapDifferences(at, wantMap, gotMap)
+		return mapDifferences(path, wantMap, gotMap)
 	}
 	wantList, wantIsList := want.([]any)
 	gotList, gotIsList := got.([]any)
 	if wantIsList && gotIsList && len(wantList) == len(gotList) {
 		for i := range wantList {
-			out = append(out, differences(fmt.Sprintf("%s[%d]", at, i), wantList[i], gotList[i])...)
+			out = append(out, differences(fmt.Sprintf("%s[%d]", path, i), wantList[i], gotList[i])...)
 		}
 		return out
 	}
 	if jsonText(want) != jsonText(got) {
-		out = append(out, fmt.Sprintf("%s: want %.500s, got %.500s", at, jsonText(want), jsonText(got)))
+		out = append(out, fmt.Sprintf("%s: want %.500s, got %.500s", path, jsonText(want), jsonText(got)))
 	}
 	return out
 }
 
 // mapDifferences describes the differences between the entries of got and want.
-func mapDifferences(at string, want, got map[string]any) (out []string) {
+func mapDifferences(path string, want, got map[string]any) (out []string) {
 	keys := maps.Clone(want)
 	maps.Copy(keys, got)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
@@ -115,19 +115,19 @@ func mapDifferences(at string, want, got map[string]any) (out []string) {
 		given, isGiven := got[k]
 		switch {
 		case !isGiven:
-			out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", at, k, jsonText(wanted)))
+			out = append(out, fmt.Sprintf("%s.%s: want %.300s, got nothing", path, k, jsonText(wanted)))
 		case !isWanted:
-			out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", at, k, jsonText(given)))
+			out = append(out, fmt.Sprintf("%s.%s: want nothing, got %.300s", path, k, jsonText(given)))
 		default:
-			out = append(out, differences(at+"."+k, wanted, given)...)
+			out = append(out, differences(path+"."+k, wanted, given)...)
 		}
 	}
 	return out
 }
 
 // jsonText returns a value as JSON text.
-func jsonText(v any) string {
-	b, err := json.Marshal(v)
+func jsonText(value any) string {
+	b, err := json.Marshal(value)
 	if err != nil {
 		return err.Error()
 	}
@@ -170,8 +170,8 @@ var servicePorts = map[string]bool{
 }
 
 // fillPlaceholders returns a copy of v with placeholders replaced by their values.
-func fillPlaceholders(v any, values map[string]string) any {
-	switch t := v.(type) {
+func fillPlaceholders(tree any, values map[string]string) any {
+	switch t := tree.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for k, x := range t {
@@ -185,16 +185,16 @@ func fillPlaceholders(v any, values map[string]string) any {
 		}
 		return out
 	case string:
-		if v, ok := values[t]; ok {
-			if port, err := strconv.Atoi(v); err == nil && servicePorts[t] {
+		if tree, ok := values[t]; ok {
+			if port, err := strconv.Atoi(tree); err == nil && servicePorts[t] {
 				return port
 			}
-			return v
+			return tree
 		}
 		for name, value := range values {
 			t = strings.ReplaceAll(t, name, value)
 		}
 		return t
 	}
-	return v
+	return tree
 }

@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// TestPlugins replays exchanges with admission plugins that are disabled by default. The plugin
-// EventRateLimit is left out because it depends on the time between requests; unit tests cover it.
-func TestPlugins(t *testing.T) {
+// TestOptionalPluginsMatchRecordings replays exchanges with admission plugins that are disabled by
+// default. The plugin EventRateLimit is left out because it depends on the time between requests;
+// unit tests cover it.
+func TestOptionalPluginsMatchRecordings(t *testing.T) {
 	exchanges, files, flags := loadPluginExchanges(t, "off-by-default.json")
 	player := newPlayer(t, files, append(flags,
 		"--admission-control-config-file=<dir>/admission.yaml",

@@ -48,18 +48,18 @@ func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, f
 		}
 	}
 	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\nt-alice,alice,u-alice\nt-bob,bob,u-bob\nt-cadmin,cadmin,u-cadmin\nt-node1,system:node:node1,u-node1,system:nodes\n")
-	p := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
-	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
-	p.values["<hook>"] = p.hooks.Port
+	started := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
+	started.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
+	started.values["<hook>"] = started.hooks.Port
 	service := StartHooks(t, Certificate(t, pki.ServingFor("service", "hook.agg.svc")), "http/1.1")
-	service.respond = p.hooks.respond
-	p.values["<ext>"] = service.Port
-	p.values["<hook-unknown-ca>"] = StartHooks(t, Certificate(t, harness.NewPKI(t).Serving("hooks"))).Port
-	p.values["<ext-wrong-name>"] = StartHooks(t, Certificate(t, pki.ServingFor("wrong", "wrong.example"))).Port
-	p.values["<plain>"] = StartHooks(t, tls.Certificate{}).Port
+	service.respond = started.hooks.respond
+	started.values["<ext>"] = service.Port
+	started.values["<hook-unknown-ca>"] = StartHooks(t, Certificate(t, harness.NewPKI(t).Serving("hooks"))).Port
+	started.values["<ext-wrong-name>"] = StartHooks(t, Certificate(t, pki.ServingFor("wrong", "wrong.example"))).Port
+	started.values["<plain>"] = StartHooks(t, tls.Certificate{}).Port
 	jane := pki.Client("jane")
 	for name, content := range files {
-		for placeholder, value := range p.values {
+		for placeholder, value := range started.values {
 			content = strings.ReplaceAll(content, placeholder, value)
 		}
 		content = strings.ReplaceAll(strings.ReplaceAll(content, folder+"/jane.crt", jane.CertFile),
@@ -71,26 +71,26 @@ func newPlayerWithPKI(t *testing.T, pki *harness.PKI, files map[string]string, f
 		flags[i] = strings.ReplaceAll(flags[i], "<dir>", folder)
 	}
 	server := harness.StartServerWith(t, pki, pki.Client("admin", harness.SystemMasters), flags...)
-	p.server = server
+	started.server = server
 	data, err := os.ReadFile(pki.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.pem = strings.TrimSuffix(string(data), "\n")
-	p.values["<base64>"] = base64.StdEncoding.EncodeToString(data)
-	p.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+	started.pem = strings.TrimSuffix(string(data), "\n")
+	started.values["<base64>"] = base64.StdEncoding.EncodeToString(data)
+	started.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(t, server.Admin)}},
 	}}
-	t.Cleanup(p.client.CloseIdleConnections)
-	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"w","labels":{"hooks":"on"}}}`)
-	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"plain"}}`)
-	p.mustRequest("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
-	p.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-	p.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
-	p.mustRequest("POST", "/api/v1/namespaces/agg/services",
+	t.Cleanup(started.client.CloseIdleConnections)
+	started.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"w","labels":{"hooks":"on"}}}`)
+	started.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"plain"}}`)
+	started.mustRequest("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
+	started.mustRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+	started.mustRequest("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
+	started.mustRequest("POST", "/api/v1/namespaces/agg/services",
 		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
-	p.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
-	return p
+	started.mustRequest("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
+	return started
 }
 
 // prerequisites lists the objects that the recorder created before each file.
@@ -189,10 +189,10 @@ func (p *player) sendRequest(clientRequest *ClientRequest) (int, http.Header, an
 }
 
 // decodeLatin1 decodes bytes as Latin-1, as the recorder did.
-func decodeLatin1(s string) string {
-	out := make([]rune, len(s))
-	for i := range len(s) {
-		out[i] = rune(s[i])
+func decodeLatin1(text string) string {
+	out := make([]rune, len(text))
+	for i := range len(text) {
+		out[i] = rune(text[i])
 	}
 	return string(out)
 }
@@ -206,17 +206,17 @@ var collectionOfKind = map[string]string{
 const admissionAPI = "/apis/admissionregistration.k8s.io/v1/"
 
 // createWebhookConfigurations creates webhook configurations. remove deletes them.
-func (p *player) createWebhookConfigurations(all []map[string]any) (remove func()) {
+func (p *player) createWebhookConfigurations(configurations []map[string]any) (remove func()) {
 	var paths []string
-	for _, c := range all {
-		path := admissionAPI + collectionOfKind[c["kind"].(string)]
-		filled := fillPlaceholders(toGenericJSON(c), p.values).(map[string]any)
+	for _, configuration := range configurations {
+		path := admissionAPI + collectionOfKind[configuration["kind"].(string)]
+		filled := fillPlaceholders(toGenericJSON(configuration), p.values).(map[string]any)
 		status, _, got := p.sendRequest(&ClientRequest{Method: "POST", Path: path, Body: filled})
 		if status != 201 {
 			p.t.Errorf("POST %s: got %d %s, want 201", path, status, jsonText(got))
 			continue
 		}
-		paths = append(paths, path+"/"+c["metadata"].(map[string]any)["name"].(string))
+		paths = append(paths, path+"/"+configuration["metadata"].(map[string]any)["name"].(string))
 	}
 	return func() {
 		for _, path := range paths {
@@ -324,11 +324,11 @@ func (p *player) replayExchange(exchange *Exchange) (diff []string) {
 		}
 		var got any = headers.Get(k)
 		if _, ok := want.([]any); ok {
-			var all []any
+			var decoded []any
 			for _, v := range headers.Values(k) {
-				all = append(all, decodeLatin1(v))
+				decoded = append(decoded, decodeLatin1(v))
 			}
-			got = all
+			got = decoded
 		}
 		diff = append(diff, differences("header "+k, want, got)...)
 	}
@@ -339,9 +339,9 @@ func (p *player) replayExchange(exchange *Exchange) (diff []string) {
 	return diff
 }
 
-// TestRecordedExchanges replays all exchanges except those with credentials, and checks that
-// exactly the known ones differ.
-func TestRecordedExchanges(t *testing.T) {
+// TestWebhookCallsMatchRecordings replays all exchanges except those with credentials, and checks
+// that exactly the known ones differ.
+func TestWebhookCallsMatchRecordings(t *testing.T) {
 	player := newPlayer(t, nil)
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil {
@@ -354,15 +354,16 @@ func TestRecordedExchanges(t *testing.T) {
 	}
 }
 
-// TestCredentials replays the exchanges in which the server authenticates to webhooks.
-func TestCredentials(t *testing.T) {
+// TestWebhookCredentialsMatchRecordings replays the exchanges in which the server authenticates to
+// webhooks.
+func TestWebhookCredentialsMatchRecordings(t *testing.T) {
 	const file = "12-webhook-credentials.json"
 	exchanges, err := Load(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPlayer(t, exchanges[0].Files, "--admission-control-config-file=<dir>/adm2.yaml")
-	checkDifferences(t, p.replayFile(file))
+	replayer := newPlayer(t, exchanges[0].Files, "--admission-control-config-file=<dir>/adm2.yaml")
+	checkDifferences(t, replayer.replayFile(file))
 }
 
 // checkDifferences checks that exactly the known exchanges differ. played maps their names to their
@@ -371,12 +372,12 @@ func checkDifferences(t *testing.T, played map[string][]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(played)) {
 		diff := played[name]
-		why := knownDifferences[name]
+		knownReason := knownDifferences[name]
 		switch {
-		case why == "" && len(diff) > 0:
+		case knownReason == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
-		case why != "" && len(diff) == 0:
-			t.Errorf("%s agrees with the recording; remove the known difference: %s", name, why)
+		case knownReason != "" && len(diff) == 0:
+			t.Errorf("%s agrees with the recording; remove the known difference: %s", name, knownReason)
 		}
 	}
 }

@@ -41,9 +41,9 @@ type gate struct {
 }
 
 // newGate starts a gate and registers it.
-func newGate(t *testing.T, p *player) *gate {
+func newGate(t *testing.T, owner *player) *gate {
 	t.Helper()
-	g := &gate{release: map[string]chan struct{}{
+	created := &gate{release: map[string]chan struct{}{
 		"bob":   make(chan struct{}),
 		"alice": make(chan struct{}),
 		"admin": make(chan struct{}),
@@ -60,25 +60,25 @@ func newGate(t *testing.T, p *player) *gate {
 			return
 		}
 		select {
-		case <-g.release[review.Request.UserInfo.Username]:
+		case <-created.release[review.Request.UserInfo.Username]:
 		case <-r.Context().Done():
 		}
 		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{Certificate(t, p.server.PKI.Serving("gate"))}}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{Certificate(t, owner.server.PKI.Serving("gate"))}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	p.mustRequest("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+	owner.mustRequest("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
 		"clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":30,
 		"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]}]}]}`,
-			strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", p.values["<base64>"]))
-	return g
+			strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", owner.values["<base64>"]))
+	return created
 }
 
 // releaseCreates lets n creates of a user finish.
-func (g *gate) releaseCreates(user string, n int) {
-	for range n {
+func (g *gate) releaseCreates(user string, count int) {
+	for range count {
 		g.release[user] <- struct{}{}
 	}
 }
@@ -128,7 +128,7 @@ func receiveResponses(t *testing.T, from <-chan createResponse, n int) (out []cr
 // replayBurst replays concurrent creates of a user. It expects the rejections first, calls
 // meanwhile unless it is nil, and then lets the other requests finish. names maps placeholders to
 // UIDs.
-func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
+func (p *player) replayBurst(seats *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
 	p.t.Helper()
 	responses := p.startCreates(user, prefix, len(recorded.Responses))
 	rejected := slices.DeleteFunc(slices.Clone(recorded.Responses), func(test struct {
@@ -156,7 +156,7 @@ func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, name
 		meanwhile()
 	}
 	rest := len(recorded.Responses) - len(rejected)
-	g.releaseCreates(user, rest)
+	seats.releaseCreates(user, rest)
 	for _, createResponse := range receiveResponses(p.t, responses, rest) {
 		if createResponse.status != http.StatusCreated {
 			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, createResponse.status, createResponse.body)
@@ -166,9 +166,9 @@ func (p *player) replayBurst(g *gate, recorded *burst, user, prefix string, name
 
 const flowAPI = "/apis/flowcontrol.apiserver.k8s.io/v1/"
 
-// TestSaturation replays bursts in levels with three seats and compares the debug pages and
-// metrics.
-func TestSaturation(t *testing.T) {
+// TestSaturatedLevelsMatchRecordings replays bursts in levels with three seats and compares the
+// debug pages and metrics.
+func TestSaturatedLevelsMatchRecordings(t *testing.T) {
 	t.Parallel()
 	var bursts []*burst
 	var pages []debugPage

@@ -50,11 +50,11 @@ func clockFaults() []fault {
 }
 
 // jumpClock returns a fault that makes the clock of a replica jump from one offset to the next.
-func jumpClock(to ...time.Duration) func(*Cluster, *replica) func() {
+func jumpClock(offsets ...time.Duration) func(*Cluster, *replica) func() {
 	return func(cluster *Cluster, r *replica) func() {
 		cluster.t.Helper()
 		r.clock.transitions.Add(1)
-		for _, ahead := range to {
+		for _, ahead := range offsets {
 			cluster.setClock(r, ahead)
 		}
 		return func() {
@@ -81,11 +81,11 @@ func startWithClock(ahead time.Duration) func(*Cluster, *replica) func() {
 }
 
 // jumpClocksApart gives each replica's clock another offset.
-func jumpClocksApart(c *Cluster) func() {
-	c.t.Helper()
+func jumpClocksApart(cluster *Cluster) func() {
+	cluster.t.Helper()
 	var repairs []func()
 	for i, ahead := range []time.Duration{threeHours, -threeHours, oneMinute} {
-		repairs = append(repairs, jumpClock(ahead)(c, c.replicas[i]))
+		repairs = append(repairs, jumpClock(ahead)(cluster, cluster.replicas[i]))
 	}
 	return func() {
 		for _, repair := range repairs {

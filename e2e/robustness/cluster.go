@@ -74,17 +74,17 @@ type replica struct {
 }
 
 // StartCluster starts all servers.
-func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
+func StartCluster(t testing.TB, shape topology, seed uint64) *Cluster {
 	t.Helper()
 	// The binaries are built before anything runs, because that may take minutes.
 	former := formerAPIServer(t)
 	harness.Binary(t, harness.APIServer)
-	cluster := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
-	if s.mutualTLS {
+	cluster := &Cluster{t: t, clusterSeed: seed, topology: shape, rand: rand.New(rand.NewPCG(seed, 0))}
+	if shape.mutualTLS {
 		cluster.startServersWithTLS()
 	} else {
 		cluster.startEtcdMembers()
-		cluster.nats = harness.StartNATS(t, s.nats)
+		cluster.nats = harness.StartNATS(t, shape.nats)
 		cluster.forger = cluster.startForger()
 	}
 	cluster.client = harness.EtcdClient(t, cluster.etcdMembers())
@@ -145,44 +145,44 @@ func hostPort(endpoint string) string {
 // startReplica starts a replica whose connections to etcd and NATS can be cut.
 func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	c.t.Helper()
-	r := &replica{}
+	started := &replica{}
 	scheme, broker := "http://", "nats://"
 	if c.certificates != nil {
 		scheme, broker = "https://", "tls://"
-		options = append(options, c.withCertificates(r))
+		options = append(options, c.withCertificates(started))
 	}
 	if c.topology.wrongClocks {
-		r.clock = &clock{Clock: harness.NewClock(c.t)}
-		options = append(options, harness.WithClock(r.clock.Clock))
+		started.clock = &clock{Clock: harness.NewClock(c.t)}
+		options = append(options, harness.WithClock(started.clock.Clock))
 	}
 	var members, servers []string
 	for _, m := range c.etcd {
 		p := harness.StartProxy(c.t, hostPort(m.Endpoint))
-		r.toEtcd = append(r.toEtcd, p)
+		started.toEtcd = append(started.toEtcd, p)
 		members = append(members, scheme+p.Addr)
 	}
 	for _, n := range c.nats {
 		p := harness.StartProxy(c.t, n.Addr)
-		r.toNATS = append(r.toNATS, p)
+		started.toNATS = append(started.toNATS, p)
 		servers = append(servers, broker+p.Addr)
 	}
-	r.Server = harness.StartServer(c.t, append(options, harness.WithFlags(
+	started.Server = harness.StartServer(c.t, append(options, harness.WithFlags(
 		"--etcd-servers="+strings.Join(members, ","), "--nats-servers="+strings.Join(servers, ","), "--cluster-id="+clusterID,
 		// Compaction is one of the faults.
 		"--etcd-compaction-interval=0", "--feature-gates=WatchList=true",
 	))...)
-	r.admin = r.Client()
+	started.admin = started.Client()
 	var err error
-	if r.anonymous, err = rest.HTTPClientFor(rest.AnonymousClientConfig(r.Config())); err != nil {
+	if started.anonymous, err = rest.HTTPClientFor(rest.AnonymousClientConfig(started.Config())); err != nil {
 		c.t.Fatal(err)
 	}
-	r.anonymous.Timeout = requestTimeout
-	m, err := metadata.NewForConfig(r.Config())
+	started.anonymous.Timeout = requestTimeout
+	m, err := metadata.NewForConfig(started.Config())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r.clients = traffic.Replica{JSON: r.admin, Protobuf: harness.ClientFor(c.t, harness.Protobuf(r.Config())), Metadata: m}
-	return r
+	started.clients = traffic.Replica{JSON: started.admin, Protobuf: harness.ClientFor(c.t, harness.Protobuf(started.Config())), Metadata: m}
+	return started
 }
 
 var errNoPublisher = errors.New("no replica publishes")

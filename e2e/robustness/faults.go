@@ -41,15 +41,15 @@ type stoppable interface {
 }
 
 // killProcess kills a process and returns the repair.
-func killProcess(p stoppable) func() {
-	p.Kill()
-	return p.Start
+func killProcess(process stoppable) func() {
+	process.Kill()
+	return process.Start
 }
 
 // pauseProcess pauses a process and returns the repair.
-func pauseProcess(p stoppable) func() {
-	p.Pause()
-	return p.Resume
+func pauseProcess(process stoppable) func() {
+	process.Pause()
+	return process.Resume
 }
 
 // terminate stops a replica gracefully and returns the repair.
@@ -78,32 +78,32 @@ func (c *Cluster) setTraffic(traffic harness.Traffic, links ...*harness.Proxy) f
 }
 
 // atPublisher returns a fault of the publisher.
-func atPublisher(do func(*Cluster, *replica) func()) func(*Cluster) func() {
+func atPublisher(inject func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		p, _ := c.publisherAndOther()
-		return do(c, p)
+		return inject(c, p)
 	}
 }
 
 // atOtherReplica returns a fault of a random replica that does not publish.
-func atOtherReplica(do func(*Cluster, *replica) func()) func(*Cluster) func() {
+func atOtherReplica(inject func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		_, other := c.publisherAndOther()
-		return do(c, other)
+		return inject(c, other)
 	}
 }
 
 // atOneNATS returns a fault of a random NATS server.
-func atOneNATS(do func(stoppable) func()) func(*Cluster) func() {
-	return func(c *Cluster) func() { return do(c.nats[c.rand.IntN(len(c.nats))]) }
+func atOneNATS(inject func(stoppable) func()) func(*Cluster) func() {
+	return func(c *Cluster) func() { return inject(c.nats[c.rand.IntN(len(c.nats))]) }
 }
 
 // atAllNATS returns a fault of all NATS servers.
-func atAllNATS(do func(stoppable) func()) func(*Cluster) func() {
+func atAllNATS(inject func(stoppable) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		var repairs []func()
 		for _, n := range c.nats {
-			repairs = append(repairs, do(n))
+			repairs = append(repairs, inject(n))
 		}
 		return func() {
 			for _, repair := range repairs {
@@ -115,8 +115,8 @@ func atAllNATS(do func(stoppable) func()) func(*Cluster) func() {
 
 // atAnyReplica returns a fault of a random replica, for use beside other faults, when the publisher
 // may be unknown.
-func atAnyReplica(do func(*Cluster, *replica) func()) func(*Cluster) func() {
-	return func(c *Cluster) func() { return do(c, c.replicas[c.rand.IntN(len(c.replicas))]) }
+func atAnyReplica(inject func(*Cluster, *replica) func()) func(*Cluster) func() {
+	return func(c *Cluster) func() { return inject(c, c.replicas[c.rand.IntN(len(c.replicas))]) }
 }
 
 func killReplica(_ *Cluster, r *replica) func()  { return killProcess(r) }
@@ -228,11 +228,11 @@ func linkFaults() []fault {
 
 // killAllEtcd kills all members. The repair starts them together, because none becomes healthy
 // alone.
-func killAllEtcd(c *Cluster) func() {
-	for _, m := range c.etcd {
+func killAllEtcd(cluster *Cluster) func() {
+	for _, m := range cluster.etcd {
 		m.Kill()
 	}
-	return func() { harness.StartTogether(c.etcdMembers()) }
+	return func() { harness.StartTogether(cluster.etcdMembers()) }
 }
 
 // pauseAllEtcd pauses all members of etcd.
@@ -248,21 +248,21 @@ func pauseAllEtcd(cluster *Cluster) func() {
 }
 
 // compactWhileDisconnected disconnects a replica and compacts the history before it reconnects.
-func compactWhileDisconnected(c *Cluster) func() {
-	_, other := c.publisherAndOther()
-	repair := c.setTraffic(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
+func compactWhileDisconnected(cluster *Cluster) func() {
+	_, other := cluster.publisherAndOther()
+	repair := cluster.setTraffic(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
 	return func() {
-		c.compactHistory()
+		cluster.compactHistory()
 		repair()
 	}
 }
 
 // compactAfterRestart restarts etcd and compacts the history before the replicas may have
 // reconnected.
-func compactAfterRestart(c *Cluster) func() {
-	restart := killAllEtcd(c)
+func compactAfterRestart(cluster *Cluster) func() {
+	restart := killAllEtcd(cluster)
 	return func() {
 		restart()
-		c.compactHistory()
+		cluster.compactHistory()
 	}
 }

@@ -72,7 +72,7 @@ func (l *forger) copyRecorded() [][]byte {
 
 // publish publishes messages at intervals until stop is called. Each is the result of alter for a
 // random one of known.
-func (l *forger) publish(known [][]byte, r *rand.Rand, alter func(*rand.Rand, []byte) []byte) (stop func()) {
+func (l *forger) publish(known [][]byte, random *rand.Rand, alter func(*rand.Rand, []byte) []byte) (stop func()) {
 	done := make(chan struct{})
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
@@ -84,7 +84,7 @@ func (l *forger) publish(known [][]byte, r *rand.Rand, alter func(*rand.Rand, []
 				return
 			case <-tick.C:
 				// Messages to a stopped server are lost.
-				_ = l.conn.Publish(l.subject, alter(r, known[r.IntN(len(known))]))
+				_ = l.conn.Publish(l.subject, alter(random, known[random.IntN(len(known))]))
 			}
 		}
 	})
@@ -145,9 +145,9 @@ func replayOldPublisher(cluster *Cluster) func() {
 }
 
 // publishInvalidMessages publishes corrupt messages and valid ones of other format versions.
-func publishInvalidMessages(c *Cluster) func() {
-	c.t.Helper()
-	return c.forger.publish(c.awaitMessages(), rand.New(rand.NewPCG(c.rand.Uint64(), 0)),
+func publishInvalidMessages(cluster *Cluster) func() {
+	cluster.t.Helper()
+	return cluster.forger.publish(cluster.awaitMessages(), rand.New(rand.NewPCG(cluster.rand.Uint64(), 0)),
 		func(r *rand.Rand, message []byte) []byte {
 			message = slices.Clone(message)
 			switch r.IntN(4) {
@@ -197,7 +197,7 @@ func appendChecksum(message []byte) []byte {
 
 // continueAfter returns a message with which the same publisher continues at an arbitrary later
 // revision, either without changes or as its last message.
-func continueAfter(r *rand.Rand, message []byte) []byte {
+func continueAfter(random *rand.Rand, message []byte) []byte {
 	at := clusterOffset
 	number := func() uint64 {
 		n, size := binary.Uvarint(message[at:])
@@ -208,14 +208,14 @@ func continueAfter(r *rand.Rand, message []byte) []byte {
 	number()            // epoch
 	number()            // chain
 	head := slices.Clone(message[:at])
-	head[flagsOffset] = byte(r.IntN(2)) * lastMessageFlag
+	head[flagsOffset] = byte(random.IntN(2)) * lastMessageFlag
 	previous := number()
 	last := number()
 	sum := message[at : at+sumBytes]
 	head = binary.AppendUvarint(head, previous)
 	head = binary.AppendUvarint(head, last)
 	head = append(head, sum...)
-	head = binary.AppendUvarint(head, uint64(1+r.IntN(10_000))) // revisions advanced
-	head = binary.AppendUvarint(head, 0)                        // number of changes
+	head = binary.AppendUvarint(head, uint64(1+random.IntN(10_000))) // revisions advanced
+	head = binary.AppendUvarint(head, 0)                             // number of changes
 	return appendChecksum(head)
 }

@@ -53,10 +53,10 @@ func (c *Cluster) leader() (leader *member) {
 }
 
 // atLeader returns a fault of the leader of etcd.
-func atLeader(do func(*member) func()) func(*Cluster) func() {
+func atLeader(inject func(*member) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() {
 		c.t.Helper()
-		return do(c.leader())
+		return inject(c.leader())
 	}
 }
 
@@ -99,8 +99,8 @@ func replaceMember(cluster *Cluster) func() {
 	next.Etcd = harness.Join(cluster.t, cluster.etcdMembers(), flags...)
 	i := cluster.rand.IntN(len(cluster.etcd))
 	cluster.client.SetEndpoints(append(cluster.client.Endpoints(), next.Endpoint)...)
-	others := slices.Delete(cluster.etcdMembers(), i, i+1)
-	harness.Leave(cluster.t, cluster.etcd[i].Etcd, append(others, next.Etcd))
+	remaining := slices.Delete(cluster.etcdMembers(), i, i+1)
+	harness.Leave(cluster.t, cluster.etcd[i].Etcd, append(remaining, next.Etcd))
 	cluster.etcd[i] = next
 	var endpoints []string
 	for _, m := range cluster.etcd {
@@ -115,18 +115,18 @@ func replaceMember(cluster *Cluster) func() {
 }
 
 // cutFromOtherMembers leaves a replica connected to only one member.
-func cutFromOtherMembers(cluster *Cluster, r *replica) func() {
+func cutFromOtherMembers(cluster *Cluster, isolated *replica) func() {
 	var links []*harness.Proxy
-	for _, i := range cluster.rand.Perm(len(r.toEtcd))[1:] {
-		links = append(links, r.toEtcd[i])
+	for _, i := range cluster.rand.Perm(len(isolated.toEtcd))[1:] {
+		links = append(links, isolated.toEtcd[i])
 	}
 	return cluster.setTraffic(harness.Cut, links...)
 }
 
 // slowDownDisk makes the disk of a member slow.
-func slowDownDisk(m *member) func() {
-	m.disk.Slow(slowFlush)
-	return func() { m.disk.Slow(0) }
+func slowDownDisk(slowed *member) func() {
+	slowed.disk.Slow(slowFlush)
+	return func() { slowed.disk.Slow(0) }
 }
 
 // slowDownAllDisks slows down the disks of all members.

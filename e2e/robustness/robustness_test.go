@@ -55,14 +55,14 @@ func randomSeed(t *testing.T) uint64 {
 }
 
 // briefDuration returns how long a brief fault lasts in the short tests.
-func briefDuration(r *rand.Rand) time.Duration {
-	return 100*time.Millisecond + time.Duration(r.Int64N(int64(900*time.Millisecond)))
+func briefDuration(random *rand.Rand) time.Duration {
+	return 100*time.Millisecond + time.Duration(random.Int64N(int64(900*time.Millisecond)))
 }
 
 // runFaults runs one scenario per fault on one cluster in random order.
-func runFaults(t *testing.T, s topology, faults []fault) {
+func runFaults(t *testing.T, shape topology, faults []fault) {
 	t.Parallel()
-	c := StartCluster(t, s, randomSeed(t))
+	c := StartCluster(t, shape, randomSeed(t))
 	c.rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for _, f := range faults {
 		if !t.Run(f.name, func(t *testing.T) { c.Run(t, briefDuration, []fault{f}) }) {
@@ -71,31 +71,37 @@ func runFaults(t *testing.T, s topology, faults []fault) {
 	}
 }
 
-// TestReplicas tests faults of the API servers.
-func TestReplicas(t *testing.T) { runFaults(t, topology{nats: 1, etcd: 1}, replicaFaults()) }
+// TestReplicaFaultsKeepGuarantees tests faults of the API servers.
+func TestReplicaFaultsKeepGuarantees(t *testing.T) {
+	runFaults(t, topology{nats: 1, etcd: 1}, replicaFaults())
+}
 
 // TestNATS tests faults of a NATS cluster.
 func TestNATS(t *testing.T) { runFaults(t, topology{nats: 3, etcd: 1}, natsFaults()) }
 
-// TestEtcd tests faults of a single etcd.
-func TestEtcd(t *testing.T) { runFaults(t, topology{nats: 1, etcd: 1}, etcdFaults()) }
+// TestEtcdFaultsKeepGuarantees tests faults of a single etcd.
+func TestEtcdFaultsKeepGuarantees(t *testing.T) {
+	runFaults(t, topology{nats: 1, etcd: 1}, etcdFaults())
+}
 
-// TestMembers tests faults of an etcd cluster.
-func TestMembers(t *testing.T) { runFaults(t, topology{nats: 1, etcd: 3}, memberFaults()) }
+// TestMemberFaultsKeepGuarantees tests faults of an etcd cluster.
+func TestMemberFaultsKeepGuarantees(t *testing.T) {
+	runFaults(t, topology{nats: 1, etcd: 3}, memberFaults())
+}
 
-// TestDisks tests faults of the disks under etcd.
-func TestDisks(t *testing.T) {
+// TestDiskFaultsKeepGuarantees tests faults of the disks under etcd.
+func TestDiskFaultsKeepGuarantees(t *testing.T) {
 	requireDisks(t)
 	runFaults(t, topology{nats: 1, etcd: 3, failingDisks: true}, diskFaults())
 }
 
-// TestCertificates tests the expiry of certificates in use.
-func TestCertificates(t *testing.T) {
+// TestExpiredCertificatesKeepGuarantees tests the expiry of certificates in use.
+func TestExpiredCertificatesKeepGuarantees(t *testing.T) {
 	runFaults(t, topology{nats: 1, etcd: 1, mutualTLS: true}, certificateFaults())
 }
 
-// TestClocks tests jumps of the API servers' wall clocks.
-func TestClocks(t *testing.T) {
+// TestClockJumpsKeepGuarantees tests jumps of the API servers' wall clocks.
+func TestClockJumpsKeepGuarantees(t *testing.T) {
 	requireLongTests(t) // rebuilds all packages of the server
 	runFaults(t, topology{nats: 1, etcd: 1, wrongClocks: true}, clockFaults())
 }
@@ -122,8 +128,8 @@ func tryDisk(t *testing.T) error {
 	return err
 }
 
-// TestLong runs random sequences of faults.
-func TestLong(t *testing.T) {
+// TestRandomFaultsKeepGuarantees runs random sequences of faults.
+func TestRandomFaultsKeepGuarantees(t *testing.T) {
 	requireLongTests(t)
 	limit := 10 * time.Minute
 	if s := os.Getenv(timeEnv); s != "" {

@@ -106,10 +106,10 @@ func (s *scenario) startTraffic() {
 
 // injectFaults causes faults, holds them and repairs them in reverse order, so that a restarted
 // process finds its links repaired. Its recursion nests the faults.
-func (s *scenario) injectFaults(d time.Duration, faults []fault) {
+func (s *scenario) injectFaults(minimum time.Duration, faults []fault) {
 	s.t.Helper()
 	if len(faults) == 0 {
-		hold := time.NewTimer(d)
+		hold := time.NewTimer(minimum)
 		defer hold.Stop()
 		<-hold.C
 		return
@@ -120,15 +120,15 @@ func (s *scenario) injectFaults(d time.Duration, faults []fault) {
 	started := s.traffic.Elapsed()
 	repair := f.inject(s.Cluster)
 	s.awaitEffect(f, publisher, gaps)
-	s.injectFaults(d, faults[1:])
+	s.injectFaults(minimum, faults[1:])
 	repair()
 	s.faults = append(s.faults, history.Fault{Name: f.name, Start: started, End: s.traffic.Elapsed()})
 }
 
 // awaitEffect waits for the effect that the fault requires.
-func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
+func (s *scenario) awaitEffect(injected fault, publisher *replica, gaps float64) {
 	s.t.Helper()
-	switch f.duration {
+	switch injected.duration {
 	case untilTakeover:
 		harness.Eventually(s.t, waitTimeout, "another publisher", func() error {
 			if now, err := s.publisher(); err != nil || now == publisher {
@@ -194,11 +194,11 @@ func (s *scenario) stopAndCheck() {
 }
 
 // checkHistory reports the violations in a history.
-func (s *scenario) checkHistory(h *history.History) {
+func (s *scenario) checkHistory(recorded *history.History) {
 	s.t.Helper()
 	s.checked = true
-	for _, v := range check.All(h) {
-		s.t.Errorf("%v (%s)", v, describeFaultAt(h.Faults, v.Time))
+	for _, v := range check.All(recorded) {
+		s.t.Errorf("%v (%s)", v, describeFaultAt(recorded.Faults, v.Time))
 	}
 }
 
@@ -243,13 +243,13 @@ func (s *scenario) saveArtifacts() {
 }
 
 // summarize describes the amount of data that was checked.
-func summarize(h *history.History) string {
+func summarize(recorded *history.History) string {
 	outcomes := map[history.Outcome]int{}
-	for _, op := range h.Operations {
+	for _, op := range recorded.Operations {
 		outcomes[op.Outcome]++
 	}
 	var streams, states, events, bookmarks int
-	for _, w := range h.AllWatches() {
+	for _, w := range recorded.AllWatches() {
 		streams += len(w.Streams)
 		for _, st := range w.Streams {
 			if st.State != nil {
@@ -265,5 +265,5 @@ func summarize(h *history.History) string {
 		}
 	}
 	return fmt.Sprintf("%d operations %v, %d reads; %d streams, %d of them from a new state, %d events, %d bookmarks",
-		len(h.Operations), outcomes, len(h.Reads), streams, states, events, bookmarks)
+		len(recorded.Operations), outcomes, len(recorded.Reads), streams, states, events, bookmarks)
 }

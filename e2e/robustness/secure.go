@@ -72,13 +72,13 @@ func (c *Cluster) expireCertificate(pair harness.Pair, links ...*harness.Proxy) 
 }
 
 // expireEtcdClientCertificate lets a replica's certificate for etcd expire.
-func expireEtcdClientCertificate(c *Cluster, r *replica) func() {
-	return c.expireCertificate(r.clientPairs.etcd, r.toEtcd...)
+func expireEtcdClientCertificate(cluster *Cluster, target *replica) func() {
+	return cluster.expireCertificate(target.clientPairs.etcd, target.toEtcd...)
 }
 
 // expireNATSClientCertificate lets a replica's certificate for NATS expire.
-func expireNATSClientCertificate(c *Cluster, r *replica) func() {
-	return c.expireCertificate(r.clientPairs.nats, r.toNATS...)
+func expireNATSClientCertificate(cluster *Cluster, target *replica) func() {
+	return cluster.expireCertificate(target.clientPairs.nats, target.toNATS...)
 }
 
 // expireEtcdServingCertificate lets the certificate of etcd expire.

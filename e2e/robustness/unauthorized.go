@@ -45,24 +45,24 @@ type unauthorizedClient struct {
 func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 	s.t.Helper()
 	var all []unauthorizedClient
-	for i, r := range s.replicas {
+	for i, target := range s.replicas {
 		add := func(name string, from time.Time, clock *clock, config *rest.Config) {
 			client, err := rest.HTTPClientFor(config)
 			if err != nil {
 				s.t.Fatal(err)
 			}
 			client.Timeout = requestTimeout
-			all = append(all, unauthorizedClient{fmt.Sprintf("%s at replica %d", name, i), r.URL + "/api/v1/secrets",
+			all = append(all, unauthorizedClient{fmt.Sprintf("%s at replica %d", name, i), target.URL + "/api/v1/secrets",
 				client, from, clock})
 		}
-		add("an anonymous client", time.Time{}, nil, rest.AnonymousClientConfig(r.Config()))
-		add("a user without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("user-without-roles")))
+		add("an anonymous client", time.Time{}, nil, rest.AnonymousClientConfig(target.Config()))
+		add("a user without rights", time.Time{}, nil, target.ConfigFor(target.PKI.Client("user-without-roles")))
 		end := time.Now().Add(shortCertificateLifetime)
-		over := r.PKI.Reissue(r.PKI.Client("former-admin", harness.SystemMasters), end)
+		over := target.PKI.Reissue(target.PKI.Client("former-admin", harness.SystemMasters), end)
 		// Validity times of certificates have whole seconds.
-		add("a former administrator", end.Add(time.Second), r.clock, r.ConfigFor(over))
-		add("a future administrator", time.Time{}, r.clock,
-			r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), threeHours/2)))
+		add("a former administrator", end.Add(time.Second), target.clock, target.ConfigFor(over))
+		add("a future administrator", time.Time{}, target.clock,
+			target.ConfigFor(target.PKI.Postpone(target.PKI.Client("future-admin", harness.SystemMasters), threeHours/2)))
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	out := &unauthorizedClients{stop: stop}

@@ -25,8 +25,9 @@ type Costs struct {
 }
 
 // MeasuredCosts returns the costs from docs/dev/performance.md for a quiet machine. Costs measured
-// only on a busy machine are divided by 2.5, the ratio of the costs of a create on the two machines.
-// EtcdSync and HopLatency are assumed: a disk with power-loss protection and a network of one data center.
+// only on a busy machine are divided by 2.5, the ratio of the costs of a create on the two
+// machines. EtcdSync and HopLatency are assumed: a disk with power-loss protection and a network of
+// one data center.
 func MeasuredCosts() Costs {
 	return Costs{
 		ReceiveWrite: 900 * time.Microsecond, EtcdWrite: 150 * time.Microsecond, ApplyChange: 80 * time.Microsecond,
@@ -65,20 +66,20 @@ type Figures struct {
 
 // ComputeFigures returns the figures of a suite.
 func (s Suite) ComputeFigures(costs Costs) Figures {
-	n := float64(s.Replicas)
-	deliveries := s.Writes * float64(s.BroadWatchers+s.MatchingWatchers) / n // per replica and second
+	nodes := float64(s.Replicas)
+	deliveries := s.Writes * float64(s.BroadWatchers+s.MatchingWatchers) / nodes // per replica and second
 	applyCPU := s.Writes * costs.ApplyChange.Seconds()
-	deliveryCPU := s.Writes / n * (float64(s.BroadWatchers)*costs.BroadDelivery.Seconds() +
+	deliveryCPU := s.Writes / nodes * (float64(s.BroadWatchers)*costs.BroadDelivery.Seconds() +
 		float64(s.MatchingWatchers)*costs.NarrowDelivery.Seconds())
 	receiveCPU := s.Writes / float64(max(s.Replicas-s.Readers, 1)) * costs.ReceiveWrite.Seconds()
-	receivers := n - 1 // the publisher's own replica does not use NATS
+	receivers := nodes - 1 // the publisher's own replica does not use NATS
 	if s.NATSLeafNodes > 0 {
 		receivers = float64(s.NATSLeafNodes)
 	}
 	etcds := float64(s.Etcds)
 	return Figures{
 		ReplicaCores:           applyCPU + deliveryCPU + receiveCPU,
-		ReplicaMemory:          costs.IdleMemory + float64(s.Objects)*costs.ObjectMemory + float64(s.Watchers+s.BroadWatchers)/n*costs.WatcherMemory,
+		ReplicaMemory:          costs.IdleMemory + float64(s.Objects)*costs.ObjectMemory + float64(s.Watchers+s.BroadWatchers)/nodes*costs.WatcherMemory,
 		LoadTime:               time.Duration(s.Objects) * costs.LoadObject,
 		NATSBandwidth:          s.Writes * costs.StoredBytes * max(receivers, 0),
 		ClientBandwidth:        deliveries * costs.EventBytes,

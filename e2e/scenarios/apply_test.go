@@ -26,9 +26,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestWrites tests patches, field ownership, field validation and dry runs with kubectl, and
-// client-go's typed apply.
-func TestWrites(t *testing.T) {
+// TestPatchesAndAppliesKeepOwnership tests patches, field ownership, field validation and dry runs
+// with kubectl, and client-go's typed apply.
+func TestPatchesAndAppliesKeepOwnership(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	cli := harness.NewCLI(t, server)

@@ -106,9 +106,9 @@ func revocableTokens() []revocable {
 	}
 }
 
-// TestRevocation revokes credentials at one replica of the API server. The other replica, which has
-// cached them, must reject them, too.
-func TestRevocation(t *testing.T) {
+// TestRevokedCredentialsAreRejectedByEachReplica revokes credentials at one replica of the API
+// server. The other replica, which has cached them, must reject them, too.
+func TestRevokedCredentialsAreRejectedByEachReplica(t *testing.T) {
 	t.Parallel()
 	port := harness.FreePort(t)
 	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]

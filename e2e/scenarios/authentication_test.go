@@ -112,12 +112,12 @@ type load struct {
 }
 
 // startLoad starts to send requests with tokens.
-func startLoad(t *testing.T, b *tokenClient, tokens []string) *load {
+func startLoad(t *testing.T, client *tokenClient, tokens []string) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{cancel: cancel}
+	started := &load{cancel: cancel}
 	for _, token := range tokens {
-		l.running.Go(func() {
+		started.running.Go(func() {
 			pause := time.NewTicker(10 * time.Millisecond)
 			defer pause.Stop()
 			for {
@@ -126,7 +126,7 @@ func startLoad(t *testing.T, b *tokenClient, tokens []string) *load {
 					return
 				case <-pause.C:
 				}
-				code, _, err := b.userOf(ctx, token)
+				code, _, err := client.userOf(ctx, token)
 				if ctx.Err() != nil {
 					return
 				}
@@ -134,12 +134,12 @@ func startLoad(t *testing.T, b *tokenClient, tokens []string) *load {
 					t.Errorf("known token: got status %d, %v, want %d", code, err, http.StatusCreated)
 					return
 				}
-				l.requests.Add(1)
+				started.requests.Add(1)
 			}
 		})
 	}
-	t.Cleanup(l.cancel)
-	return l
+	t.Cleanup(started.cancel)
+	return started
 }
 
 // stop stops the requests and waits for the last responses.

@@ -16,8 +16,8 @@ func newCLIForUser(t *testing.T, s *harness.Server, user string, groups ...strin
 	return harness.CLIOf(t, s.Kubeconfig(s.PKI.Client(user, groups...)))
 }
 
-// TestKubectlAuth tests the kubectl auth commands.
-func TestKubectlAuth(t *testing.T) {
+// TestKubectlAuthReviewsAndReconciles tests the kubectl auth commands.
+func TestKubectlAuthReviewsAndReconciles(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	admin, alice := harness.NewCLI(t, server), newCLIForUser(t, server, "alice", "dev")

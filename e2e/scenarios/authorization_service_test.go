@@ -77,7 +77,7 @@ func (s *accessSuite) clientFor(name string) *kubernetes.Clientset {
 const pace = 2 * time.Millisecond
 
 // repeat runs check in a loop until the end of the suite. An error fails the test.
-func (s *accessSuite) repeat(what string, n *atomic.Int64, check func() error) {
+func (s *accessSuite) repeat(what string, requests *atomic.Int64, check func() error) {
 	s.clients.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
@@ -91,7 +91,7 @@ func (s *accessSuite) repeat(what string, n *atomic.Int64, check func() error) {
 				s.t.Errorf("%s: %v", what, err)
 				return
 			}
-			n.Add(1)
+			requests.Add(1)
 		}
 	})
 }

@@ -20,15 +20,15 @@ func TestAuthorization(t *testing.T) {
 	server := harness.StartServer(t)
 	admin := server.Client()
 	alice := harness.ClientFor(t, server.ConfigFor(server.PKI.Client("alice", "dev")))
-	ns := "authorization"
-	createNamespace(t, admin, ns)
+	namespace := "authorization"
+	createNamespace(t, admin, namespace)
 
 	list := func() error {
-		_, err := alice.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
+		_, err := alice.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	create := func() error {
-		_, err := alice.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap("x", "1"),
+		_, err := alice.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap("x", "1"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
@@ -50,10 +50,10 @@ func TestAuthorization(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "dev"}},
 	}
-	if _, err := admin.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// The authorizer receives changes of the policy shortly after the write.
@@ -65,13 +65,13 @@ func TestAuthorization(t *testing.T) {
 		t.Errorf("another namespace: got %v", err)
 	}
 	role.Rules[0].Verbs = append(role.Rules[0].Verbs, "create")
-	if _, err := admin.RbacV1().Roles(ns).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+	if _, err := admin.RbacV1().Roles(namespace).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, patience, "create after the role has the verb", create)
-	checkEscalation(t, admin, alice, ns)
-	checkReviews(t, server, alice, ns)
-	if err := admin.RbacV1().RoleBindings(ns).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
+	checkEscalation(t, admin, alice, namespace)
+	checkReviews(t, server, alice, namespace)
+	if err := admin.RbacV1().RoleBindings(namespace).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return requireRejection(list()) })
@@ -79,7 +79,7 @@ func TestAuthorization(t *testing.T) {
 
 // checkEscalation checks that a user who may write roles can grant only permissions that the user
 // has.
-func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
+func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, namespace string) {
 	t.Helper()
 	writer := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
@@ -95,14 +95,14 @@ func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string)
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "role-writer"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "alice"}},
 	}
-	if _, err := admin.RbacV1().Roles(ns).Create(t.Context(), writer, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().Roles(namespace).Create(t.Context(), writer, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, patience, "permission to read roles", func() error {
-		_, err := alice.RbacV1().Roles(ns).Get(t.Context(), "role-writer", metav1.GetOptions{})
+		_, err := alice.RbacV1().Roles(namespace).Get(t.Context(), "role-writer", metav1.GetOptions{})
 		return err
 	})
 	for resource, allowed := range map[string]bool{"configmaps": true, "secrets": false} {
@@ -110,7 +110,7 @@ func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string)
 			ObjectMeta: metav1.ObjectMeta{Name: "of-alice-" + resource},
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}}},
 		}
-		if _, err := alice.RbacV1().Roles(ns).Create(t.Context(), role,
+		if _, err := alice.RbacV1().Roles(namespace).Create(t.Context(), role,
 			metav1.CreateOptions{}); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("role for %s: got %[3]v, want allowed %[2]v", resource, allowed, err)
 		}
@@ -118,11 +118,11 @@ func checkEscalation(t *testing.T, admin, alice kubernetes.Interface, ns string)
 }
 
 // checkReviews checks access reviews for the client, for others and for rules.
-func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, ns string) {
+func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, namespace string) {
 	t.Helper()
 	for verb, want := range map[string]bool{"list": true, "delete": false} {
 		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Resource: "configmaps"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Resource: "configmaps"},
 		}}
 		got, err := alice.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), r, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed != want {
@@ -130,7 +130,7 @@ func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interfa
 		}
 	}
 	rules, err := alice.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
-		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns},
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
 	}, metav1.CreateOptions{})
 	found := false
 	for _, r := range rules.Status.ResourceRules {
@@ -143,11 +143,11 @@ func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interfa
 	config := server.Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "bob", Groups: []string{"dev"}}
 	bob := harness.ClientFor(t, config)
-	if _, err := bob.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := bob.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("impersonated with the group: got %v", err)
 	}
 	config.Impersonate.Groups = nil
-	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(ns).List(t.Context(),
+	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(namespace).List(t.Context(),
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("impersonated without the group: got %v", err)
 	}

@@ -53,7 +53,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("saved object: got %v, %v, want UID %s and value 1", got, err, before.UID)
 	}
 	if _, err := maps.Get(t.Context(), "after", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("object written after the backup: got %v", err)
+		t.Errorf("get of an object written after the backup: got %v, want NotFound", err)
 	}
 	got.Data["value"] = "2"
 	changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{})

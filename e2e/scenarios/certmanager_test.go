@@ -68,19 +68,19 @@ type issuedPair struct {
 // managedSecrets returns the Secrets of the Certificates of objects.
 func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string][]byte {
 	t.Helper()
-	m := &certManager{t, map[string]*managedCertificate{}, map[string]*managedIssuer{}, map[string]*issuedPair{}}
+	manager := &certManager{t, map[string]*managedCertificate{}, map[string]*managedIssuer{}, map[string]*issuedPair{}}
 	for _, object := range objects {
 		switch object.GetKind() {
 		case "Certificate":
 			c := convert[managedCertificate](t, object)
-			m.certificates[c.Spec.SecretName] = c
+			manager.certificates[c.Spec.SecretName] = c
 		case "Issuer":
-			m.issuers[object.GetName()] = convert[managedIssuer](t, object)
+			manager.issuers[object.GetName()] = convert[managedIssuer](t, object)
 		}
 	}
 	secrets := map[string]map[string][]byte{}
-	for name := range m.certificates {
-		p := m.issuePair(name)
+	for name := range manager.certificates {
+		p := manager.issuePair(name)
 		secrets[name] = map[string][]byte{
 			corev1.TLSCertKey:              pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Raw}),
 			corev1.TLSPrivateKeyKey:        pem.EncodeToMemory(p.keyBlock),
@@ -94,33 +94,33 @@ func managedSecrets(t *testing.T, objects []*unstructured.Unstructured) map[stri
 // has not done so.
 func (m *certManager) issuePair(secret string) *issuedPair {
 	m.t.Helper()
-	if p := m.issued[secret]; p != nil {
-		return p
+	if issued := m.issued[secret]; issued != nil {
+		return issued
 	}
 	certificate := m.certificates[secret]
 	if certificate == nil || m.issuers[certificate.Spec.IssuerRef.Name] == nil {
 		m.t.Fatalf("no Certificate or Issuer creates the Secret %s", secret)
 	}
-	p := &issuedPair{}
-	p.key, p.keyBlock = m.newKey(certificate)
+	issued := &issuedPair{}
+	issued.key, issued.keyBlock = m.newKey(certificate)
 	template := m.newTemplate(certificate)
-	parent, signer := template, p.key
+	parent, signer := template, issued.key
 	if ca := m.issuers[certificate.Spec.IssuerRef.Name].Spec.CA; ca != nil {
 		by := m.issuePair(ca.SecretName)
 		parent, signer = by.certificate, by.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, p.key.Public(), signer)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, issued.key.Public(), signer)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if p.certificate, err = x509.ParseCertificate(der); err != nil {
+	if issued.certificate, err = x509.ParseCertificate(der); err != nil {
 		m.t.Fatal(err)
 	}
-	if p.issuer = parent.Raw; parent == template {
-		p.issuer = der
+	if issued.issuer = parent.Raw; parent == template {
+		issued.issuer = der
 	}
-	m.issued[secret] = p
-	return p
+	m.issued[secret] = issued
+	return issued
 }
 
 // newKey creates a private key in the default encoding of cert-manager.
@@ -159,8 +159,8 @@ func (m *certManager) newTemplate(certificate *managedCertificate) *x509.Certifi
 	for _, a := range certificate.Spec.IPAddresses {
 		out.IPAddresses = append(out.IPAddresses, net.ParseIP(a))
 	}
-	for _, u := range certificate.Spec.Usages {
-		switch u {
+	for _, uri := range certificate.Spec.Usages {
+		switch uri {
 		case "digital signature":
 			out.KeyUsage |= x509.KeyUsageDigitalSignature
 		case "cert sign":
@@ -172,7 +172,7 @@ func (m *certManager) newTemplate(certificate *managedCertificate) *x509.Certifi
 		case "client auth":
 			out.ExtKeyUsage = append(out.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 		default:
-			m.t.Fatalf("%s: unknown usage %s", certificate.Spec.SecretName, u)
+			m.t.Fatalf("%s: unknown usage %s", certificate.Spec.SecretName, uri)
 		}
 	}
 	return out

@@ -204,7 +204,7 @@ func (a *applier) apply(object *unstructured.Unstructured) error {
 
 // checkChartPods checks pod templates like those of the manifests, and that every file on a command
 // line is mounted with each certificate source.
-func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
+func checkChartPods(t *testing.T, rendered combination, object *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
 	t.Helper()
 	var template corev1.PodTemplateSpec
 	switch object.GetKind() {
@@ -221,7 +221,7 @@ func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructur
 	spec := template.Spec
 	if len(spec.TopologySpreadConstraints) == 0 || spec.SecurityContext == nil ||
 		!*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken {
-		t.Errorf("%s: %s: %+v", c.name, object.GetName(), spec)
+		t.Errorf("%s: %s: %+v", rendered.name, object.GetName(), spec)
 	}
 	container := spec.Containers[0]
 	checkEtcdMemory(t, container)
@@ -230,7 +230,7 @@ func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructur
 	for _, volume := range spec.Volumes {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
 		if i < 0 {
-			t.Errorf("%s: %s: got no mount of volume %s, want one", c.name, object.GetName(), volume.Name)
+			t.Errorf("%s: %s: got no mount of volume %s, want one", rendered.name, object.GetName(), volume.Name)
 			continue
 		}
 		for _, f := range filesOfVolume(t, volume, all, certs) {
@@ -240,7 +240,7 @@ func checkChartPods(t *testing.T, c combination, object *unstructured.Unstructur
 	for _, a := range container.Args {
 		if _, value, _ := strings.Cut(a,
 			"="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", c.name, object.GetName(), a,
+			t.Errorf("%s: %s: got argument %s, want a volume with its file; got files %v", rendered.name, object.GetName(), a,
 				slices.Sorted(maps.Keys(files)))
 		}
 	}

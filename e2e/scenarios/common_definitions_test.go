@@ -217,54 +217,54 @@ func parseDocuments(t *testing.T, text string) (out []*unstructured.Unstructured
 func createAndCompare(t *testing.T, server *harness.Server, client dynamic.Interface,
 	kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
 	t.Helper()
-	k, ok := kinds[obj.GroupVersionKind()]
+	kind, ok := kinds[obj.GroupVersionKind()]
 	if !ok {
 		return 0
 	}
 	ctx, at := t.Context(), fmt.Sprintf("%s: %s %s", from, obj.GetKind(), obj.GetName())
-	var r dynamic.ResourceInterface = client.Resource(k.gvr)
-	if k.namespaced {
+	var resource dynamic.ResourceInterface = client.Resource(kind.gvr)
+	if kind.namespaced {
 		if obj.GetNamespace() == "" {
 			obj.SetNamespace("default")
 		}
 		ensureNamespace(t, ctx, server.Client(), obj.GetNamespace())
-		r = client.Resource(k.gvr).Namespace(obj.GetNamespace())
+		resource = client.Resource(kind.gvr).Namespace(obj.GetNamespace())
 	}
 
 	wrong := obj.DeepCopy()
 	wrong.SetName("wrong")
 	_ = unstructured.SetNestedField(wrong.Object, true, "spec", "thatNobodyKnows")
 	strict := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
-	if _, err := r.Create(ctx, wrong,
-		strict); k.spec && (!apierrors.IsBadRequest(err) || !strings.Contains(err.Error(),
+	if _, err := resource.Create(ctx, wrong,
+		strict); kind.spec && (!apierrors.IsBadRequest(err) || !strings.Contains(err.Error(),
 		`unknown field "spec.thatNobodyKnows"`)) {
 		t.Errorf("%s with an unknown field: got %v", at, err)
 	}
 	wrong = obj.DeepCopy()
 	wrong.Object["spec"] = "no object"
-	if _, err := r.Create(ctx, wrong, strict); k.spec && !apierrors.IsInvalid(err) {
+	if _, err := resource.Create(ctx, wrong, strict); kind.spec && !apierrors.IsInvalid(err) {
 		t.Errorf("%s with a string as spec: got %v", at, err)
 	}
 
 	// Examples of a module may have the same name.
 	apply := metav1.ApplyOptions{FieldManager: "field", Force: true}
-	if _, err := r.Apply(ctx, obj.GetName(), obj, apply); err != nil {
+	if _, err := resource.Apply(ctx, obj.GetName(), obj, apply); err != nil {
 		t.Errorf("%s: %v", at, err)
 		return 1
 	}
 	// Defaults in the status are stored with the second write.
-	got, err := r.Apply(ctx, obj.GetName(), obj, apply)
+	got, err := resource.Apply(ctx, obj.GetName(), obj, apply)
 	if err != nil {
 		t.Errorf("%s, second apply: %v", at, err)
 		return 1
 	}
-	again, err := r.Apply(ctx, obj.GetName(), obj, apply)
+	again, err := resource.Apply(ctx, obj.GetName(), obj, apply)
 	if err != nil || again.GetResourceVersion() != got.GetResourceVersion() {
 		t.Errorf("%s, third apply: got %v, resourceVersion %s then %s", at, err, got.GetResourceVersion(),
 			again.GetResourceVersion())
 	}
 	for _, form := range []string{"Table", "PartialObjectMetadata"} {
-		body, code := readForm(t, server, got, k, form)
+		body, code := readForm(t, server, got, kind, form)
 		if code != http.StatusOK || !strings.Contains(body, `"kind":"`+form+`"`) || !strings.Contains(body, got.GetName()) {
 			t.Errorf("%s as %s: got %d %.300s", at, form, code, body)
 		}

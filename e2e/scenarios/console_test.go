@@ -16,9 +16,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestConsole runs the suite from the binary with all services and checks the console with HTTP
-// requests and, if available, a browser.
-func TestConsole(t *testing.T) {
+// TestConsoleShowsRunningSuite runs the suite from the binary with all services and checks the
+// console with HTTP requests and, if available, a browser.
+func TestConsoleShowsRunningSuite(t *testing.T) {
 	t.Parallel()
 	dir, port := t.TempDir(), harness.FreePorts(t, suiteSize)
 	suite := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))

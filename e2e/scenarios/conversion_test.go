@@ -209,7 +209,7 @@ type conversionTest struct {
 func startConversionTest(t *testing.T) *conversionTest {
 	t.Helper()
 	server := harness.StartServer(t)
-	c := &conversionTest{
+	started := &conversionTest{
 		T:         t,
 		server:    server,
 		client:    dynamic.NewForConfigOrDie(server.Config()),
@@ -217,21 +217,21 @@ func startConversionTest(t *testing.T) *conversionTest {
 		hook:      startConverter(t),
 	}
 	createNamespace(t, server.Client(), "f")
-	c.hook.start(c.authority.Serving("hook"))
-	definition := convertedDefinition(c.hook.addr, readFile(t, c.authority.CA))
-	if _, err := c.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+	started.hook.start(started.authority.Serving("hook"))
+	definition := convertedDefinition(started.hook.addr, readFile(t, started.authority.CA))
+	if _, err := started.client.Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eps := func(version string) dynamic.ResourceInterface {
-		return c.client.Resource(schema.GroupVersionResource{
+		return started.client.Resource(schema.GroupVersionResource{
 			Group:    "conv.test",
 			Version:  version,
 			Resource: "eps",
 		}).Namespace("f")
 	}
-	c.older = eps("v1")
-	c.newer = eps("v2")
-	return c
+	started.older = eps("v1")
+	started.newer = eps("v2")
+	return started
 }
 
 // createOlder creates an object in the stored version.

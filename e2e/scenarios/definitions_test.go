@@ -163,20 +163,20 @@ func TestDefinitionsSurviveKill(t *testing.T) {
 // removeLastFinalizer removes the finalizer of the last object after all others are gone.
 func removeLastFinalizer(t *testing.T, client dynamic.Interface, group string) {
 	t.Helper()
-	r := client.Resource(widgetResource(group))
+	resources := client.Resource(widgetResource(group))
 	harness.Eventually(t, 30*time.Second, "removal of all other objects", func() error {
-		l, err := r.List(t.Context(), metav1.ListOptions{})
+		l, err := resources.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(l.Items) != 1 || l.Items[0].GetDeletionTimestamp() == nil {
 			return fmt.Errorf("%d objects left, %v", len(l.Items), err)
 		}
 		return nil
 	})
-	object, err := r.Get(t.Context(), "w0", metav1.GetOptions{})
+	object, err := resources.Get(t.Context(), "w0", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	object.SetFinalizers(nil)
-	if _, err := r.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+	if _, err := resources.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

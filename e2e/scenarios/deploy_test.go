@@ -37,8 +37,8 @@ var imageName = regexp.MustCompile(`([a-z-]+):[^:/]+$`)
 // checkFlags checks a command line of an image against the flags of its program.
 func checkFlags(t *testing.T, image string, args []string) {
 	t.Helper()
-	m := imageName.FindStringSubmatch(image)
-	if m == nil || programs[m[1]] == "" {
+	match := imageName.FindStringSubmatch(image)
+	if match == nil || programs[match[1]] == "" {
 		t.Errorf("image %q: got no known program, want one of the suite", image)
 		return
 	}
@@ -46,11 +46,11 @@ func checkFlags(t *testing.T, image string, args []string) {
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		command, args = append(command, args[0]), args[1:]
 	}
-	known := supportedFlags(t, programs[m[1]], command...)
+	known := supportedFlags(t, programs[match[1]], command...)
 	for _, a := range args {
 		name, _, _ := strings.Cut(a, "=")
 		if !known[strings.TrimLeft(name, "-")] {
-			t.Errorf("%s: got flag %s, want one that the program has", m[1], name)
+			t.Errorf("%s: got flag %s, want one that the program has", match[1], name)
 		}
 	}
 }
@@ -323,8 +323,8 @@ func readComposeFile(t *testing.T) (out composition) {
 	return out
 }
 
-// TestCompose checks the compose file against the programs and the certificates.
-func TestCompose(t *testing.T) {
+// TestComposeFileMatchesPrograms checks the compose file against the programs and the certificates.
+func TestComposeFileMatchesPrograms(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(harness.Project(t), "deploy", "compose")
 	dir, _ := createCertificates(t)
@@ -413,26 +413,26 @@ func checkKubeconfigs(t *testing.T, certs string) {
 	if err != nil || len(files) != 8 {
 		t.Fatalf("got %d kubeconfigs, %v, want 8", len(files), err)
 	}
-	for _, f := range files {
-		config, err := clientcmd.LoadFromFile(f)
+	for _, file := range files {
+		config, err := clientcmd.LoadFromFile(file)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		x := config.Contexts[config.CurrentContext]
 		cluster, user := config.Clusters[x.Cluster], config.AuthInfos[x.AuthInfo]
-		program := strings.TrimSuffix(filepath.Base(f), ".kubeconfig")
+		program := strings.TrimSuffix(filepath.Base(file), ".kubeconfig")
 		if strings.HasPrefix(program, "apiserver-") {
 			program = "apiserver"
 		}
 		for _, path := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey} {
 			if _, err := os.Stat(filepath.Join(certs, program, strings.TrimPrefix(path, "/certs/"))); err != nil {
-				t.Errorf("%s: %v", filepath.Base(f), err)
+				t.Errorf("%s: %v", filepath.Base(file), err)
 			}
 		}
 		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444",
 			"https://authz-webhook:6445"}, cluster.Server) {
-			t.Errorf("%s: got server %s, want one of the suite", filepath.Base(f), cluster.Server)
+			t.Errorf("%s: got server %s, want one of the suite", filepath.Base(file), cluster.Server)
 		}
 	}
 }

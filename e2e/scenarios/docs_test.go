@@ -52,8 +52,9 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 	}
 }
 
-// TestDocumentation checks that the tests and flags in the documentation exist.
-func TestDocumentation(t *testing.T) {
+// TestDocumentationNamesExistingTestsAndFlags checks that the tests and flags in the documentation
+// exist.
+func TestDocumentationNamesExistingTestsAndFlags(t *testing.T) {
 	t.Parallel()
 	project := harness.Project(t)
 	tests := map[string]bool{}

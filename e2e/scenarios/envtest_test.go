@@ -50,9 +50,9 @@ func assetFolder(t *testing.T) string {
 	return dir
 }
 
-// TestEnvtestContract starts the server with exactly envtest's flags and checks what envtest relies
-// on.
-func TestEnvtestContract(t *testing.T) {
+// TestServerMeetsEnvtestContract starts the server with exactly envtest's flags and checks what
+// envtest relies on.
+func TestServerMeetsEnvtestContract(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(assetFolder(t), "kube-apiserver")
 	if out, err := exec.Command(binary, "--help").CombinedOutput(); err != nil || len(out) == 0 {
@@ -135,7 +135,7 @@ func TestControllerRuntime(t *testing.T) {
 	t.Setenv("TEST_ASSET_ETCD", filepath.Join(dir, "etcd"))
 	t.Setenv("TEST_ASSET_KUBECTL", filepath.Join(dir, "kubectl"))
 	environment, config := startEnvtest(t)
-	c, err := client.New(config, client.Options{})
+	reader, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestControllerRuntime(t *testing.T) {
 		t.Errorf("whoami: got %q, %v, want ada", b, err)
 	}
 	startCopier(t, config)
-	testCopier(t, c)
+	testCopier(t, reader)
 }
 
 // startEnvtest starts controller-runtime's envtest like tests of operators.

@@ -169,37 +169,37 @@ func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, 
 		return 0, &dialError{err}
 	}
 	defer conn.Close()
-	s := &session{
+	current := &session{
 		goAwayClient: c,
 		framer:       http2.NewFramer(conn, conn),
 		next:         1,
 		open:         map[uint32]*goAwayResponse{},
 		unacked:      map[uint32]uint32{},
 	}
-	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	s.encoder = hpack.NewEncoder(&s.block)
+	current.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	current.encoder = hpack.NewEncoder(&current.block)
 	_, err = io.WriteString(conn, http2.ClientPreface)
-	err = errors.Join(err, s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window}),
-		s.framer.WriteWindowUpdate(0, 1<<30))
+	err = errors.Join(err, current.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window}),
+		current.framer.WriteWindowUpdate(0, 1<<30))
 	if err != nil {
 		return 0, &dialError{err} // no request has been sent
 	}
 	const maxOpen = 4
 	for {
-		for !s.leaving && len(s.open) < min(maxOpen, requests-s.done) {
-			if err := s.sendRequest(goAwayPaths[int(s.sent.Add(1))%len(goAwayPaths)]); err != nil {
+		for !current.leaving && len(current.open) < min(maxOpen, requests-current.done) {
+			if err := current.sendRequest(goAwayPaths[int(current.sent.Add(1))%len(goAwayPaths)]); err != nil {
 				break // the read error is reported
 			}
 		}
-		if len(s.open) == 0 {
-			return s.done, nil
+		if len(current.open) == 0 {
+			return current.done, nil
 		}
-		f, err := s.framer.ReadFrame()
+		f, err := current.framer.ReadFrame()
 		if err == nil {
-			err = s.handleFrame(f)
+			err = current.handleFrame(f)
 		}
 		if err != nil {
-			return s.done, fmt.Errorf("%d requests are lost, GOAWAY %t: %w", len(s.open), s.leaving, err)
+			return current.done, fmt.Errorf("%d requests are lost, GOAWAY %t: %w", len(current.open), current.leaving, err)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestWatchResumesAfterRestart watches from a resource version from before a restart. The server
-// loads the history from the store, even after many renewals of its own lease.
+// TestWatchResumesAfterRestart starts a watch at a resource version from before a restart. The
+// server loads the history from the store, even after many renewals of its own lease.
 func TestWatchResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)

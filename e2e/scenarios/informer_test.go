@@ -39,9 +39,9 @@ func TestInformers(t *testing.T) {
 		namespaces = append(namespaces, "informers-"+strconv.Itoa(i))
 		createNamespace(t, client, namespaces[i])
 	}
-	w := &writer{client: client, namespaces: namespaces, live: map[string]string{}}
+	changes := &writer{client: client, namespaces: namespaces, live: map[string]string{}}
 	for range startObjects {
-		w.create(t)
+		changes.create(t)
 	}
 	observers := map[string]*observer{}
 	for name, config := range clientConfigs(server) {
@@ -58,10 +58,10 @@ func TestInformers(t *testing.T) {
 	} {
 		phase.restart()
 		for range writesPerPhase {
-			w.writeNext(t)
+			changes.writeNext(t)
 		}
 		for name, o := range observers {
-			harness.Eventually(t, settleTime, name+" informer, "+phase.name, func() error { return o.compareStore(w.live) })
+			harness.Eventually(t, settleTime, name+" informer, "+phase.name, func() error { return o.compareStore(changes.live) })
 		}
 	}
 	truth := map[string]string{}
@@ -74,7 +74,7 @@ func TestInformers(t *testing.T) {
 			truth[ns+"/"+c.Name] = c.ResourceVersion
 		}
 	}
-	if err := sameVersions(truth, w.live); err != nil {
+	if err := sameVersions(truth, changes.live); err != nil {
 		t.Errorf("the list differs from the written objects: %v", err)
 	}
 	for name, o := range observers {
@@ -168,15 +168,15 @@ type notice struct {
 // startObserver starts an informer of ConfigMaps and waits until it has synced.
 func startObserver(t *testing.T, c kubernetes.Interface) *observer {
 	t.Helper()
-	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = "metadata.name!=kube-root-ca.crt"
+	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(started *metav1.ListOptions) {
+		started.FieldSelector = "metadata.name!=kube-root-ca.crt"
 	}))
 	informer := factory.Core().V1().ConfigMaps().Informer()
-	o := &observer{store: informer.GetStore(), history: map[string][]notice{}}
+	started := &observer{store: informer.GetStore(), history: map[string][]notice{}}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { o.recordDelta(t, cache.Added, obj) },
-		UpdateFunc: func(_, obj any) { o.recordDelta(t, cache.Updated, obj) },
-		DeleteFunc: func(obj any) { o.recordDelta(t, cache.Deleted, obj) },
+		AddFunc:    func(obj any) { started.recordDelta(t, cache.Added, obj) },
+		UpdateFunc: func(_, obj any) { started.recordDelta(t, cache.Updated, obj) },
+		DeleteFunc: func(obj any) { started.recordDelta(t, cache.Deleted, obj) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func startObserver(t *testing.T, c kubernetes.Interface) *observer {
 	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
 		t.Fatal("the informer did not sync")
 	}
-	return o
+	return started
 }
 
 // recordDelta records a notification.

@@ -174,11 +174,11 @@ func TestForeignObjects(t *testing.T) {
 		})
 	}
 	client := server.Client()
-	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=during"})
+	events, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=during"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer events.Stop()
 	put("configmaps/default/during", &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Name: "during", Namespace: "default", UID: "u-4"},
@@ -186,7 +186,7 @@ func TestForeignObjects(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
 	defer cancel()
 	select {
-	case e := <-w.ResultChan():
+	case e := <-events.ResultChan():
 		if c, ok := e.Object.(*corev1.ConfigMap); !ok || c.UID != types.UID("u-4") {
 			t.Errorf("watch: got %v", e)
 		}

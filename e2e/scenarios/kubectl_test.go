@@ -104,7 +104,7 @@ func checkDiscovery(t *testing.T, cli *harness.CLI) {
 // checkGenerators checks commands that generate objects (create, run, expose, autoscale) and
 // kubectl set.
 func checkGenerators(t *testing.T, cli *harness.CLI) {
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		args []string
 		want string
 		path string // path in the created object whose value is checked
@@ -160,14 +160,14 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 			want: "deployment.apps/web resource requirements updated",
 			path: "deployment/web={.spec.template.spec.containers[0].resources.limits.cpu}", at: "200m"},
 	} {
-		r := cli.Execute(t, "", tc.args...)
-		if r.Err != nil || !strings.Contains(r.Stdout, tc.want) {
-			t.Errorf("kubectl %s: want %q, got %v\n%s%s", strings.Join(tc.args, " "), tc.want, r.Err, r.Stdout, r.Stderr)
+		r := cli.Execute(t, "", test.args...)
+		if r.Err != nil || !strings.Contains(r.Stdout, test.want) {
+			t.Errorf("kubectl %s: want %q, got %v\n%s%s", strings.Join(test.args, " "), test.want, r.Err, r.Stdout, r.Stderr)
 			continue
 		}
-		object, path, _ := strings.Cut(tc.path, "=")
-		if got := cli.Run(t, "get", object, "-o", "jsonpath="+path); got != tc.at {
-			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(tc.args, " "), tc.at, tc.path, got)
+		object, path, _ := strings.Cut(test.path, "=")
+		if got := cli.Run(t, "get", object, "-o", "jsonpath="+path); got != test.at {
+			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(test.args, " "), test.at, test.path, got)
 		}
 	}
 	expectParts(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web",

@@ -158,7 +158,7 @@ func metricNames(expr string) (out []string) {
 }
 
 // exposedMetrics returns the metrics of the services on some local ports.
-func exposedMetrics(t *testing.T, kubeconfig string, first, n int) (map[string]bool, error) {
+func exposedMetrics(t *testing.T, kubeconfig string, first, count int) (map[string]bool, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -170,7 +170,7 @@ func exposedMetrics(t *testing.T, kubeconfig string, first, n int) (map[string]b
 	}
 	defer client.CloseIdleConnections()
 	out := map[string]bool{"up": true} // of Prometheus itself
-	for port := first; port < first+n; port++ {
+	for port := first; port < first+count; port++ {
 		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/metrics", port))
 		if err != nil {
 			return nil, err // not started yet

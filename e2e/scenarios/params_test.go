@@ -140,7 +140,7 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 	if _, err := clients[0].Resource(definitionsGVR).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*churnTest{
+	for _, churn := range []*churnTest{
 		{
 			resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 			kind:     schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
@@ -150,9 +150,9 @@ func TestPolicyParametersStayCurrent(t *testing.T) {
 			kind:     schema.GroupVersionKind{Group: "churn.test", Version: "v1", Kind: "Widget"},
 		},
 	} {
-		c.clients = clients
-		c.acknowledged = make([]atomic.Int64, len(clients))
-		t.Run(c.kind.Kind, func(t *testing.T) { c.run(t) })
+		churn.clients = clients
+		churn.acknowledged = make([]atomic.Int64, len(clients))
+		t.Run(churn.kind.Kind, func(t *testing.T) { churn.run(t) })
 	}
 }
 

@@ -63,26 +63,26 @@ type target struct {
 // newPodSet prepares the pods of objects, which include the Secrets.
 func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 	t.Helper()
-	s := &podSet{
+	result := &podSet{
 		t:       t,
 		secrets: map[string]map[string][]byte{},
 		configs: map[string]map[string][]byte{},
 		targets: map[string]target{},
 		used:    map[string]bool{},
 	}
-	maps.Copy(s.secrets, managedSecrets(t, objects))
+	maps.Copy(result.secrets, managedSecrets(t, objects))
 	for _, object := range objects {
 		switch object.GetKind() {
 		case "Secret":
-			s.secrets[object.GetName()] = convert[corev1.Secret](t, object).Data
+			result.secrets[object.GetName()] = convert[corev1.Secret](t, object).Data
 		case "ConfigMap":
 			data := map[string][]byte{}
 			for k, v := range convert[corev1.ConfigMap](t, object).Data {
 				data[k] = []byte(v)
 			}
-			s.configs[object.GetName()] = data
+			result.configs[object.GetName()] = data
 		case "Deployment":
-			s.services = append(s.services, newPod(t, object.GetName(), "", convert[appsv1.Deployment](t, object).Spec.Template))
+			result.services = append(result.services, newPod(t, object.GetName(), "", convert[appsv1.Deployment](t, object).Spec.Template))
 		case "StatefulSet":
 			set := convert[appsv1.StatefulSet](t, object)
 			for _, c := range set.Spec.VolumeClaimTemplates {
@@ -90,18 +90,18 @@ func newPodSet(t *testing.T, objects []*unstructured.Unstructured) *podSet {
 					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}})
 			}
 			for i := range *set.Spec.Replicas {
-				s.stores = append(s.stores, newPod(t, fmt.Sprintf("%s-%d", set.Name, i), set.Spec.ServiceName, set.Spec.Template))
+				result.stores = append(result.stores, newPod(t, fmt.Sprintf("%s-%d", set.Name, i), set.Spec.ServiceName, set.Spec.Template))
 			}
 		case "CronJob":
-			s.jobs = append(s.jobs, newPod(t, object.GetName(), "", convert[batchv1.CronJob](t, object).Spec.JobTemplate.Spec.Template))
+			result.jobs = append(result.jobs, newPod(t, object.GetName(), "", convert[batchv1.CronJob](t, object).Spec.JobTemplate.Spec.Template))
 		}
 	}
 	for _, object := range objects {
 		if object.GetKind() == "Service" {
-			s.publishService(convert[corev1.Service](t, object))
+			result.publishService(convert[corev1.Service](t, object))
 		}
 	}
-	return s
+	return result
 }
 
 // newPod returns a pod of a template with one container.
@@ -111,7 +111,7 @@ func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpe
 		t.Fatalf("%s: got %d containers and %d init containers, want 1 and 0", name, len(template.Spec.Containers),
 			len(template.Spec.InitContainers))
 	}
-	p := &pod{
+	result := &pod{
 		name:      name,
 		subdomain: subdomain,
 		labels:    template.Labels,
@@ -121,16 +121,16 @@ func newPod(t *testing.T, name, subdomain string, template corev1.PodTemplateSpe
 		ports:     map[int]int{},
 		balanced:  map[string]*harness.Proxy{},
 	}
-	m := imageName.FindStringSubmatch(strings.Replace(p.container.Image, ":latest", ":v1", 1))
+	m := imageName.FindStringSubmatch(strings.Replace(result.container.Image, ":latest", ":v1", 1))
 	if m == nil || programs[m[1]] == "" {
-		t.Fatalf("%s: unknown image %s", name, p.container.Image)
+		t.Fatalf("%s: unknown image %s", name, result.container.Image)
 	}
-	p.program = programs[m[1]]
-	p.Process = harness.NewProcess(t, name, harness.Binary(t, p.program))
-	for _, port := range p.container.Ports {
-		p.ports[int(port.ContainerPort)] = harness.FreePort(t)
+	result.program = programs[m[1]]
+	result.Process = harness.NewProcess(t, name, harness.Binary(t, result.program))
+	for _, port := range result.container.Ports {
+		result.ports[int(port.ContainerPort)] = harness.FreePort(t)
 	}
-	return p
+	return result
 }
 
 // publishService records the addresses of a Service.
@@ -195,11 +195,11 @@ var (
 )
 
 // replaceAddresses replaces the paths and addresses of a pod in a text.
-func (s *podSet) replaceAddresses(p *pod, text string) string {
+func (s *podSet) replaceAddresses(current *pod, text string) string {
 	s.t.Helper()
 	text = address.ReplaceAllStringFunc(text, func(found string) string {
 		if host, port, _ := strings.Cut(found, ":"); host == "0.0.0.0" || host == "127.0.0.1" {
-			local, err := p.localAddress(intstr.Parse(port))
+			local, err := current.localAddress(intstr.Parse(port))
 			if err != nil {
 				s.t.Error(err)
 			}
@@ -207,13 +207,13 @@ func (s *podSet) replaceAddresses(p *pod, text string) string {
 		}
 		to, ok := s.targets[found]
 		if !ok {
-			s.t.Errorf("%s connects to %s, which is no address of a Service", p.name, found)
+			s.t.Errorf("%s connects to %s, which is no address of a Service", current.name, found)
 			return found
 		}
 		s.used[found] = true
 		return to.local
 	})
-	return absolutePath.ReplaceAllString(text, "${1}"+p.dir+"${2}")
+	return absolutePath.ReplaceAllString(text, "${1}"+current.dir+"${2}")
 }
 
 // checkNames checks that serving certificates are valid for the hosts that other pods connect to.
@@ -264,7 +264,7 @@ func (s *podSet) mountVolumes(p *pod) {
 }
 
 // volumeFiles returns the files of a volume and their mode.
-func (s *podSet) volumeFiles(p *pod, volume corev1.Volume) (files map[string][]byte, mode *int32) {
+func (s *podSet) volumeFiles(current *pod, volume corev1.Volume) (files map[string][]byte, mode *int32) {
 	s.t.Helper()
 	switch {
 	case volume.Secret != nil:
@@ -272,7 +272,7 @@ func (s *podSet) volumeFiles(p *pod, volume corev1.Volume) (files map[string][]b
 	case volume.ConfigMap != nil:
 		files = s.projectedFiles(volume.ConfigMap.Name, s.configs, volume.ConfigMap.Items)
 		for name, content := range files {
-			files[name] = []byte(s.replaceAddresses(p, string(content)))
+			files[name] = []byte(s.replaceAddresses(current, string(content)))
 		}
 		return files, volume.ConfigMap.DefaultMode
 	case volume.Projected != nil:
@@ -284,7 +284,7 @@ func (s *podSet) volumeFiles(p *pod, volume corev1.Volume) (files map[string][]b
 	case volume.PersistentVolumeClaim != nil || volume.EmptyDir != nil:
 		return nil, nil
 	}
-	s.t.Fatalf("%s: volume %s has an unknown source", p.name, volume.Name)
+	s.t.Fatalf("%s: volume %s has an unknown source", current.name, volume.Name)
 	return nil, nil
 }
 

@@ -269,43 +269,43 @@ func TestPodSecurityInPolicies(t *testing.T) {
 func checkPodCases(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase) {
 	t.Helper()
 	var all []json.RawMessage
-	for _, c := range cases {
-		p, err := jsonpatch.DecodePatch([]byte("[" + c.patch + "]"))
+	for _, testCase := range cases {
+		p, err := jsonpatch.DecodePatch([]byte("[" + testCase.patch + "]"))
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", testCase.name, err)
 		}
 		pod, err := p.Apply([]byte(safePod))
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", testCase.name, err)
 		}
 		if kind == "CronJob" {
 			pod = []byte(strings.Replace(string(pod), "{", `{"restartPolicy":"Never",`, 1))
 		}
-		all = append(all, json.RawMessage(fmt.Sprintf(form, c.name, pod)))
+		all = append(all, json.RawMessage(fmt.Sprintf(form, testCase.name, pod)))
 	}
 	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": all})
 	if err != nil {
 		t.Fatal(err)
 	}
 	result := cli.Execute(t, string(list), "create", "--dry-run=server", "-f", "-")
-	for _, c := range cases {
-		created := strings.Contains(result.Stdout, "/"+c.name+" created")
+	for _, testCase := range cases {
+		created := strings.Contains(result.Stdout, "/"+testCase.name+" created")
 		said := ""
 		for line := range strings.Lines(result.Stderr) {
-			if strings.Contains(line, `"`+c.name+`" is forbidden: `) {
+			if strings.Contains(line, `"`+testCase.name+`" is forbidden: `) {
 				said = line
 			}
 		}
-		if c.policy == "" {
+		if testCase.policy == "" {
 			if !created || said != "" {
-				t.Errorf("%s: got denied: %s", c.name, result.Stderr)
+				t.Errorf("%s: got denied: %s", testCase.name, result.Stderr)
 			}
 			continue
 		}
 		if created || !strings.Contains(said,
-			"ValidatingAdmissionPolicy '"+c.policy+"' with binding '"+c.policy+"' denied request: ") ||
-			!strings.Contains(said, c.message) {
-			t.Errorf("%s: got created %t, %q; want denied by %s with %q", c.name, created, said, c.policy, c.message)
+			"ValidatingAdmissionPolicy '"+testCase.policy+"' with binding '"+testCase.policy+"' denied request: ") ||
+			!strings.Contains(said, testCase.message) {
+			t.Errorf("%s: got created %t, %q; want denied by %s with %q", testCase.name, created, said, testCase.policy, testCase.message)
 		}
 	}
 }

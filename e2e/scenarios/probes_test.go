@@ -41,38 +41,38 @@ func (s *podSet) startPods() {
 }
 
 // publishIfReady makes Services accept connections if the pod passes its probes.
-func (s *podSet) publishIfReady(p *pod) error {
-	if p.ready {
+func (s *podSet) publishIfReady(current *pod) error {
+	if current.ready {
 		return nil
 	}
-	if !p.Running() {
-		s.t.Fatalf("%s has exited before it was ready", p.name)
+	if !current.Running() {
+		s.t.Fatalf("%s has exited before it was ready", current.name)
 	}
-	for _, probe := range []*corev1.Probe{p.container.StartupProbe, p.container.LivenessProbe, p.container.ReadinessProbe} {
+	for _, probe := range []*corev1.Probe{current.container.StartupProbe, current.container.LivenessProbe, current.container.ReadinessProbe} {
 		if probe == nil {
 			continue
 		}
-		if err := s.runProbe(p, probe.ProbeHandler); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		if err := s.runProbe(current, probe.ProbeHandler); err != nil {
+			return fmt.Errorf("%s: %w", current.name, err)
 		}
 	}
-	for local, proxy := range p.balanced {
+	for local, proxy := range current.balanced {
 		proxy.SetTargets(local)
 	}
-	p.ready = true
+	current.ready = true
 	return nil
 }
 
 // runProbe probes a pod as a kubelet does, which does not verify certificates.
-func (s *podSet) runProbe(p *pod, probe corev1.ProbeHandler) error {
+func (s *podSet) runProbe(current *pod, probe corev1.ProbeHandler) error {
 	switch {
 	case probe.Exec != nil:
-		if probe.Exec.Command[0] != "/"+string(p.program) {
+		if probe.Exec.Command[0] != "/"+string(current.program) {
 			return fmt.Errorf("the image has no %s", probe.Exec.Command[0])
 		}
-		return s.runCommand(p, probe.Exec.Command[1:])
+		return s.runCommand(current, probe.Exec.Command[1:])
 	case probe.TCPSocket != nil:
-		local, err := p.localAddress(probe.TCPSocket.Port)
+		local, err := current.localAddress(probe.TCPSocket.Port)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *podSet) runProbe(p *pod, probe corev1.ProbeHandler) error {
 		}
 		return c.Close()
 	case probe.HTTPGet != nil:
-		local, err := p.localAddress(probe.HTTPGet.Port)
+		local, err := current.localAddress(probe.HTTPGet.Port)
 		if err != nil {
 			return err
 		}

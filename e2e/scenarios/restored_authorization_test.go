@@ -37,31 +37,31 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			t.Parallel()
 			harness.Binary(t, harness.AuthzWebhook)
 			etcd := harness.StartEtcd(t)
-			s := &accessSuite{t: t, address: harness.StartProxy(t), stopped: make(chan struct{})}
-			s.server = harness.StartServer(t, harness.WithEtcd(etcd),
-				harness.WithAuthorizationConfig(s.address.Addr,
+			env := &accessSuite{t: t, address: harness.StartProxy(t), stopped: make(chan struct{})}
+			env.server = harness.StartServer(t, harness.WithEtcd(etcd),
+				harness.WithAuthorizationConfig(env.address.Addr,
 					strings.Replace(accessConfig, "timeout: 2s", "timeout: 2s\n    authorizedTTL: 10s", 1)))
-			s.admin = s.server.Client()
-			authority := harness.NewAuthority(t, s.server, harness.AuthzWebhook)
+			env.admin = env.server.Client()
+			authority := harness.NewAuthority(t, env.server, harness.AuthzWebhook)
 			authority.Start()
-			s.address.SetTargets(authority.Addr)
-			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
+			env.address.SetTargets(authority.Addr)
+			if _, err := env.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			alice, bob, carol := s.clientFor("alice"), s.clientFor("bob"), s.clientFor("carol")
-			s.grantUser("alice")
-			s.grantUser("carol")
-			s.waitForDecisions("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol},
+			alice, bob, carol := env.clientFor("alice"), env.clientFor("bob"), env.clientFor("carol")
+			env.grantUser("alice")
+			env.grantUser("carol")
+			env.waitForDecisions("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol},
 				map[string]*kubernetes.Clientset{"bob": bob})
 
-			r := &restored{T: t, etcd: etcd, client: etcd.Client()}
-			file := saveSnapshot(t, r.client)
-			bindings := s.admin.RbacV1().RoleBindings("default")
+			store := &restored{T: t, etcd: etcd, client: etcd.Client()}
+			file := saveSnapshot(t, store.client)
+			bindings := env.admin.RbacV1().RoleBindings("default")
 			if err := bindings.Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			s.grantUser("bob")
+			env.grantUser("bob")
 			// Carol's binding is another one with the same name.
 			if err := bindings.Delete(t.Context(), "of-carol", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -74,26 +74,26 @@ func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 			if _, err := bindings.Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			dave := s.clientFor("dave")
-			s.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave},
+			dave := env.clientFor("dave")
+			env.waitForDecisions("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave},
 				map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
 
 			if test.restarted {
-				if err := s.server.Stop(); err != nil {
+				if err := env.server.Stop(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.restoreSnapshot(file, test.passed)
+			store.restoreSnapshot(file, test.passed)
 			if test.restarted {
-				s.server.Start()
+				env.server.Start()
 			}
 			may, mayNot := map[string]*kubernetes.Clientset{
 				"alice": alice,
 				"carol": carol,
 			}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
-			s.waitForDecisions("after", may, mayNot)
+			env.waitForDecisions("after", may, mayNot)
 			for range 20 { // and permanently
-				s.checkDecisions("later", may, mayNot, func(err error) { t.Error(err) })
+				env.checkDecisions("later", may, mayNot, func(err error) { t.Error(err) })
 			}
 		})
 	}

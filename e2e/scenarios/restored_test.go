@@ -45,9 +45,9 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 	for range restoredReplicas - 1 {
 		servers = append(servers, first.StartReplica(harness.WithEtcd(etcd), flags))
 	}
-	r := &restored{T: t, etcd: etcd, client: etcd.Client()}
+	store := &restored{T: t, etcd: etcd, client: etcd.Client()}
 	for i, s := range servers {
-		r.replicas = append(r.replicas, r.startReader(fmt.Sprintf("replica %d", i), s.Client()))
+		store.replicas = append(store.replicas, store.startReader(fmt.Sprintf("replica %d", i), s.Client()))
 	}
 	for round, test := range []struct {
 		name string
@@ -59,7 +59,7 @@ func TestReplicasFollowRestoredStore(t *testing.T) {
 		{name: "passed", passed: true},
 		{name: "behind again", passed: false},
 	} {
-		r.restoreAndCheck(round, test.name, test.passed)
+		store.restoreAndCheck(round, test.name, test.passed)
 	}
 }
 
@@ -94,12 +94,12 @@ func (r *restored) startReader(name string, clientset *kubernetes.Clientset) *st
 
 // restoreAndCheck saves the store, changes it, restores it and checks that all readers return to
 // the saved state. If passed is true, the restored store first gets a higher revision than before.
-func (r *restored) restoreAndCheck(n int, name string, passed bool) {
+func (r *restored) restoreAndCheck(round int, name string, passed bool) {
 	r.Helper()
-	r.Logf("round %d: %s", n, name)
-	kept := fmt.Sprintf("kept-%d", n)
-	removed := fmt.Sprintf("removed-%d", n)
-	lost := fmt.Sprintf("lost-%d", n)
+	r.Logf("round %d: %s", round, name)
+	kept := fmt.Sprintf("kept-%d", round)
+	removed := fmt.Sprintf("removed-%d", round)
+	lost := fmt.Sprintf("lost-%d", round)
 	first := r.replicas[0].client.CoreV1().ConfigMaps("default")
 	for _, m := range []string{kept, removed} {
 		if _, err := first.Create(r.Context(), configMap(m, "saved"), metav1.CreateOptions{}); err != nil {
@@ -132,7 +132,7 @@ func (r *restored) restoreAndCheck(n int, name string, passed bool) {
 	}
 
 	r.restoreSnapshot(file, passed)
-	r.createAtReplicas(n)
+	r.createAtReplicas(round)
 	for i, w := range watches {
 		r.checkWatchEnded(r.replicas[i].name, w)
 	}
@@ -148,7 +148,7 @@ func (r *restored) restoreAndCheck(n int, name string, passed bool) {
 			}
 		}
 		for i := range r.replicas {
-			if _, err := maps.Get(r.Context(), createdName(n, i), metav1.GetOptions{}); err != nil {
+			if _, err := maps.Get(r.Context(), createdName(round, i), metav1.GetOptions{}); err != nil {
 				r.Errorf("%s: object created since: %v", reader.name, err)
 			}
 		}

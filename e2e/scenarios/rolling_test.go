@@ -138,8 +138,8 @@ type loadWriter struct {
 func (w *loadWriter) run(ctx context.Context, prefix string) {
 	pause := time.NewTicker(writePause)
 	defer pause.Stop()
-	for n := 0; ctx.Err() == nil; n++ {
-		name := fmt.Sprintf("%s-%d", prefix, n)
+	for sequence := 0; ctx.Err() == nil; sequence++ {
+		name := fmt.Sprintf("%s-%d", prefix, sequence)
 		w.send(watch.Added, name, func(c context.Context) (*corev1.ConfigMap, error) {
 			return w.maps.Create(c, configMap(name, "0"), metav1.CreateOptions{})
 		})
@@ -154,7 +154,7 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 				return w.maps.Update(c, m, metav1.UpdateOptions{})
 			})
 		}
-		if w.keepInterval > 0 && n%w.keepInterval == 0 {
+		if w.keepInterval > 0 && sequence%w.keepInterval == 0 {
 			w.kept = append(w.kept, name)
 			continue
 		}
@@ -215,26 +215,26 @@ type recorder struct {
 
 // startRecorder follows the load as client-go's reflectors do.
 func startRecorder(ctx context.Context, c *kubernetes.Clientset, from string) *recorder {
-	r := &recorder{maps: c.CoreV1().ConfigMaps("load")}
+	started := &recorder{maps: c.CoreV1().ConfigMaps("load")}
 	listWatch := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		return r.maps.Watch(ctx, o)
+		return started.maps.Watch(ctx, o)
 	}}
 	go func() { // ends with ctx
 		for ctx.Err() == nil {
 			retryWatcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, listWatch)
 			if err != nil {
-				r.addViolation("watch: %v", err)
+				started.addViolation("watch: %v", err)
 				return
 			}
 			for e := range retryWatcher.ResultChan() {
-				r.recordEvent(e)
+				started.recordEvent(e)
 			}
-			if from, err = r.listAndReset(ctx); err != nil {
+			if from, err = started.listAndReset(ctx); err != nil {
 				return
 			}
 		}
 	}()
-	return r
+	return started
 }
 
 // addViolation records an error.

@@ -23,7 +23,7 @@ func TestSuiteIsSecured(t *testing.T) {
 	port := harness.FreePorts(t, suiteSize)
 	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(port))
 	waitForOutput(t, supervisor, "all services are ready")
-	k := &requester{t: t, certs: filepath.Join(dir, "certs"), first: port}
+	requests := &requester{t: t, certs: filepath.Join(dir, "certs"), first: port}
 	const (
 		api       = 0
 		reviewer  = 1
@@ -105,7 +105,7 @@ func TestSuiteIsSecured(t *testing.T) {
 		{identity: "", service: reviewer, path: "review", want: 401},
 		{identity: "", service: authority, path: "review", want: 401},
 	} {
-		if got := k.statusOf(test.identity, test.service, test.path); got != test.want {
+		if got := requests.statusOf(test.identity, test.service, test.path); got != test.want {
 			t.Errorf("%q at service %d, %s: got %d, want %d", test.identity, test.service, test.path, got, test.want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestSuiteIsSecured(t *testing.T) {
 			t.Errorf("service %d accepts %s, want an error", i, tls.VersionName(conn.ConnectionState().Version))
 		}
 	}
-	k.checkNoSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
+	requests.checkNoSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
 }
 
 // requester sends requests to services with a certificate.

@@ -24,8 +24,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestSemantics tests the API's guarantees for programs through client-go, in each wire format.
-func TestSemantics(t *testing.T) {
+// TestClientsGetGuaranteesInEachFormat tests the API's guarantees for programs through client-go,
+// in each wire format.
+func TestClientsGetGuaranteesInEachFormat(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	admin := server.Client()
@@ -49,7 +50,7 @@ func TestSemantics(t *testing.T) {
 				client := harness.ClientFor(t, config)
 				ns := fmt.Sprintf("%s-%s", name, map[string]string{"JSON": "j", "protobuf": "p"}[format])
 				createNamespace(t, admin, ns)
-				test(t, subject{config: config, client: client, ns: ns, maps: client.CoreV1().ConfigMaps(ns)})
+				test(t, subject{config: config, client: client, namespace: ns, maps: client.CoreV1().ConfigMaps(ns)})
 			})
 		}
 	}
@@ -57,10 +58,10 @@ func TestSemantics(t *testing.T) {
 
 // subject is a client with its own namespace.
 type subject struct {
-	config *rest.Config
-	client kubernetes.Interface
-	ns     string
-	maps   typedcorev1.ConfigMapInterface
+	config    *rest.Config
+	client    kubernetes.Interface
+	namespace string
+	maps      typedcorev1.ConfigMapInterface
 }
 
 // create creates a ConfigMap.
@@ -74,16 +75,16 @@ func (s subject) create(t *testing.T, c *corev1.ConfigMap) *corev1.ConfigMap {
 }
 
 // checkCompareAndSwap counts with many writers. No addition may be lost.
-func checkCompareAndSwap(t *testing.T, s subject) {
+func checkCompareAndSwap(t *testing.T, client subject) {
 	const writers, additions = 5, 8
-	old := s.create(t, configMap("counter", "0"))
+	old := client.create(t, configMap("counter", "0"))
 	var group sync.WaitGroup
 	for range writers {
 		group.Go(func() {
 			for range additions {
-				err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { return s.increment(t.Context()) })
+				err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { return client.increment(t.Context()) })
 				for apierrors.IsConflict(err) {
-					err = s.increment(t.Context())
+					err = client.increment(t.Context())
 				}
 				if err != nil {
 					t.Error(err)
@@ -92,22 +93,22 @@ func checkCompareAndSwap(t *testing.T, s subject) {
 		})
 	}
 	group.Wait()
-	c, err := s.maps.Get(t.Context(), "counter", metav1.GetOptions{})
+	c, err := client.maps.Get(t.Context(), "counter", metav1.GetOptions{})
 	if err != nil || c.Data["value"] != strconv.Itoa(writers*additions) {
 		t.Errorf("want %d, got %v, %v", writers*additions, c.Data, err)
 	}
-	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("update of an old version: got %v", err)
+	if _, err := client.maps.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("update of an old version: got %v, want Conflict", err)
 	}
 	old.ResourceVersion = ""
-	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("update without a version: got %v", err)
+	if _, err := client.maps.Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("update without a version: got error %v, want none", err)
 	}
-	if _, err := s.maps.Create(t.Context(), configMap("counter", "0"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("second create: got %v", err)
+	if _, err := client.maps.Create(t.Context(), configMap("counter", "0"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("second create: got %v, want AlreadyExists", err)
 	}
-	if _, err := s.maps.Update(t.Context(), configMap("absent", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("update of a missing object: got %v", err)
+	if _, err := client.maps.Update(t.Context(), configMap("absent", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("update of a missing object: got %v, want NotFound", err)
 	}
 }
 
@@ -126,26 +127,26 @@ func (s subject) increment(ctx context.Context) error {
 }
 
 // checkDeleteOptions checks preconditions and propagation policies of deletions.
-func checkDeleteOptions(t *testing.T, s subject) {
-	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
+func checkDeleteOptions(t *testing.T, client subject) {
+	ctx, created := t.Context(), client.create(t, configMap("a", "1"))
 	wrongUID, wrongVersion := types.UID("absent"), "1"
 	for name, preconditions := range map[string]*metav1.Preconditions{
 		"uid":                             {UID: &wrongUID},
 		"version":                         {ResourceVersion: &wrongVersion},
-		"version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
+		"version though the uid is right": {UID: &created.UID, ResourceVersion: &wrongVersion},
 	} {
-		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: preconditions}); !apierrors.IsConflict(err) {
+		if err := client.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: preconditions}); !apierrors.IsConflict(err) {
 			t.Errorf("delete with another %s: got %v, want Conflict", name, err)
 		}
 	}
-	if err := s.maps.Delete(ctx, "a",
+	if err := client.maps.Delete(ctx, "a",
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID:             &c.UID,
-			ResourceVersion: &c.ResourceVersion,
+			UID:             &created.UID,
+			ResourceVersion: &created.ResourceVersion,
 		}}); err != nil {
 		t.Errorf("delete with the right preconditions: %v", err)
 	}
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+	if err := client.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("second delete: got %v, want NotFound", err)
 	}
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
@@ -153,70 +154,70 @@ func checkDeleteOptions(t *testing.T, s subject) {
 		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
 	} {
 		name := string(policy[0]|0x20) + "-policy"
-		s.create(t, configMap(name, "1"))
-		if err := s.maps.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		client.create(t, configMap(name, "1"))
+		if err := client.maps.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 			t.Fatal(err)
 		}
 		// A garbage collector would remove the finalizer; none runs here.
-		c, err := s.maps.Get(ctx, name, metav1.GetOptions{})
-		if err != nil || c.DeletionTimestamp == nil || len(c.Finalizers) != 1 || c.Finalizers[0] != finalizer {
-			t.Errorf("%s: got %v, %v, want a deletionTimestamp and only the finalizer %s", policy, c, err, finalizer)
+		created, err := client.maps.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || created.DeletionTimestamp == nil || len(created.Finalizers) != 1 || created.Finalizers[0] != finalizer {
+			t.Errorf("%s: got %v, %v, want a deletionTimestamp and only the finalizer %s", policy, created, err, finalizer)
 		}
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
-	if err := s.maps.Delete(ctx, "a",
+	if err := client.maps.Delete(ctx, "a",
 		metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		t.Errorf("unknown policy: got %v, want Invalid or BadRequest", err)
 	}
 }
 
 // checkFinalizerSemantics checks that a deleted object exists until its last finalizer is removed.
-func checkFinalizerSemantics(t *testing.T, s subject) {
+func checkFinalizerSemantics(t *testing.T, client subject) {
 	ctx := t.Context()
 	held := configMap("held", "1")
 	held.Finalizers = []string{"e2e.example.org/a", "e2e.example.org/b"}
-	s.create(t, held)
-	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+	client.create(t, held)
+	if err := client.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.maps.Get(ctx, "held", metav1.GetOptions{})
-	if err != nil || c.DeletionTimestamp == nil {
-		t.Fatalf("held: %v, %v, want no error, c.DeletionTimestamp set", c, err)
+	current, err := client.maps.Get(ctx, "held", metav1.GetOptions{})
+	if err != nil || current.DeletionTimestamp == nil {
+		t.Fatalf("held: %v, %v, want a deletionTimestamp", current, err)
 	}
-	first := c.DeletionTimestamp.DeepCopy()
-	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete during deletion: got %v", err)
+	first := current.DeletionTimestamp.DeepCopy()
+	if err := client.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete during deletion: got error %v, want none", err)
 	}
-	c.Finalizers = append(c.Finalizers, "e2e.example.org/late")
-	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("finalizer added during deletion: got %v", err)
+	current.Finalizers = append(current.Finalizers, "e2e.example.org/late")
+	if _, err := client.maps.Update(ctx, current, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("finalizer added during deletion: got %v, want Invalid", err)
 	}
-	c.Finalizers = c.Finalizers[1:2]
-	c, err = s.maps.Update(ctx, c, metav1.UpdateOptions{})
-	if err != nil || !c.DeletionTimestamp.Equal(first) {
-		t.Fatalf("after one finalizer was removed: got %v, %v", c, err)
+	current.Finalizers = current.Finalizers[1:2]
+	current, err = client.maps.Update(ctx, current, metav1.UpdateOptions{})
+	if err != nil || !current.DeletionTimestamp.Equal(first) {
+		t.Fatalf("after one finalizer was removed: got %v, %v", current, err)
 	}
-	c.Finalizers = nil
-	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+	current.Finalizers = nil
+	if _, err := client.maps.Update(ctx, current, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.maps.Get(ctx, "held", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after the last finalizer: got %v", err)
+	if _, err := client.maps.Get(ctx, "held", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the last finalizer: got %v, want NotFound", err)
 	}
 }
 
 // checkDeleteCollection checks that only selected objects are deleted.
-func checkDeleteCollection(t *testing.T, s subject) {
+func checkDeleteCollection(t *testing.T, client subject) {
 	ctx := t.Context()
 	for i := range 10 {
 		c := configMap(fmt.Sprintf("c-%d", i), "1")
 		c.Labels = map[string]string{"odd": strconv.FormatBool(i%2 == 1)}
-		s.create(t, c)
+		client.create(t, c)
 	}
-	if err := s.maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
+	if err := client.maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: "odd"})
+	list, err := client.maps.List(ctx, metav1.ListOptions{LabelSelector: "odd"})
 	if err != nil || len(list.Items) != 5 {
 		t.Errorf("want 5 left, got %d, %v", len(list.Items), err)
 	}
@@ -228,37 +229,37 @@ func checkDeleteCollection(t *testing.T, s subject) {
 }
 
 // checkDryRunSemantics checks that dry runs return results and change nothing.
-func checkDryRunSemantics(t *testing.T, s subject) {
+func checkDryRunSemantics(t *testing.T, client subject) {
 	ctx, all := t.Context(), []string{metav1.DryRunAll}
-	c, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
-	if err != nil || c.UID == "" || c.ResourceVersion != "" {
-		t.Errorf("create: got %v, %v, want a UID and no resourceVersion", c, err)
+	result, err := client.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
+	if err != nil || result.UID == "" || result.ResourceVersion != "" {
+		t.Errorf("create: got %v, %v, want a UID and no resourceVersion", result, err)
 	}
-	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := client.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("get after a dry-run create: got %v, want NotFound", err)
 	}
-	real := s.create(t, configMap("a", "1"))
-	c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
-	if err != nil || c.Data["value"] != "2" {
-		t.Errorf("dry-run patch: got %v, %v, want value 2", c, err)
+	real := client.create(t, configMap("a", "1"))
+	result, err = client.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all})
+	if err != nil || result.Data["value"] != "2" {
+		t.Errorf("dry-run patch: got %v, %v, want value 2", result, err)
 	}
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
+	if err := client.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	c, err = s.maps.Get(ctx, "a", metav1.GetOptions{})
-	if err != nil || !equality.Semantic.DeepEqual(c, real) {
-		t.Errorf("after dry runs: want %v, got %v, %v", real, c, err)
+	result, err = client.maps.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || !equality.Semantic.DeepEqual(result, real) {
+		t.Errorf("after dry runs: want %v, got %v, %v", real, result, err)
 	}
-	if _, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
+	if _, err := client.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("dry-run create of an existing object: got %v, want AlreadyExists", err)
 	}
 }
 
 // checkGenerateName checks that generated names have a random suffix and are unique.
-func checkGenerateName(t *testing.T, s subject) {
+func checkGenerateName(t *testing.T, client subject) {
 	seen := map[string]bool{}
 	for range 20 {
-		c := s.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}})
+		c := client.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}})
 		if len(c.Name) != len("made-")+5 || seen[c.Name] {
 			t.Errorf("got name %q, want a new one with prefix \"made-\" and 5 more characters", c.Name)
 		}
@@ -267,16 +268,16 @@ func checkGenerateName(t *testing.T, s subject) {
 }
 
 // checkPages reads a list in chunks while objects change. All chunks have one version.
-func checkPages(t *testing.T, s subject) {
+func checkPages(t *testing.T, client subject) {
 	const objects = 53
 	ctx, want := t.Context(), map[string]string{}
 	for i := range objects {
-		c := s.create(t, configMap(fmt.Sprintf("p-%03d", i), "1"))
+		c := client.create(t, configMap(fmt.Sprintf("p-%03d", i), "1"))
 		want[c.Name] = c.ResourceVersion
 	}
 	got, version, page := map[string]string{}, "", 0
 	listPager := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		list, err := s.maps.List(ctx, o)
+		list, err := client.maps.List(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -295,10 +296,10 @@ func checkPages(t *testing.T, s subject) {
 		}
 		// Changes from now on must not appear in this list.
 		page++
-		if err := s.maps.Delete(ctx, fmt.Sprintf("p-%03d", objects-page), metav1.DeleteOptions{}); err != nil {
+		if err := client.maps.Delete(ctx, fmt.Sprintf("p-%03d", objects-page), metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		_, err = s.maps.Create(ctx, configMap(fmt.Sprintf("q-%03d", page), "1"), metav1.CreateOptions{})
+		_, err = client.maps.Create(ctx, configMap(fmt.Sprintf("q-%03d", page), "1"), metav1.CreateOptions{})
 		return list, err
 	})
 	listPager.PageSize, listPager.PageBufferSize = 10, 0
@@ -308,20 +309,20 @@ func checkPages(t *testing.T, s subject) {
 	if err := sameVersions(want, got); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.maps.List(ctx, metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
+	if _, err := client.maps.List(ctx, metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("invalid continue token: got %v, want BadRequest", err)
 	}
 }
 
 // checkSelectors checks label and field selectors.
-func checkSelectors(t *testing.T, s subject) {
+func checkSelectors(t *testing.T, client subject) {
 	ctx := t.Context()
 	for i, labels := range []map[string]string{{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "1"}, nil} {
 		c := configMap(fmt.Sprintf("s-%d", i), "1")
 		c.Labels = labels
-		s.create(t, c)
+		client.create(t, c)
 	}
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		labels, fields string
 		want           int
 	}{
@@ -338,27 +339,27 @@ func checkSelectors(t *testing.T, s subject) {
 		{labels: "a=1", fields: "metadata.name=s-1", want: 0},
 		{labels: "", fields: "metadata.namespace=other", want: 0},
 	} {
-		list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: tc.labels, FieldSelector: tc.fields})
-		if err != nil || len(list.Items) != tc.want {
-			t.Errorf("%q %q: want %d, got %d, %v", tc.labels, tc.fields, tc.want, len(list.Items), err)
+		list, err := client.maps.List(ctx, metav1.ListOptions{LabelSelector: test.labels, FieldSelector: test.fields})
+		if err != nil || len(list.Items) != test.want {
+			t.Errorf("%q %q: want %d, got %d, %v", test.labels, test.fields, test.want, len(list.Items), err)
 		}
 	}
-	if _, err := s.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("unsupported field selector: got %v", err)
+	if _, err := client.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("unsupported field selector: got %v, want BadRequest", err)
 	}
 }
 
 // checkListVersions checks lists of the most recent state, of any state, of a state not older than
 // a version, and of exactly a version.
-func checkListVersions(t *testing.T, s subject) {
-	ctx, a := t.Context(), s.create(t, configMap("a", "1"))
-	before, err := s.maps.List(ctx, metav1.ListOptions{})
+func checkListVersions(t *testing.T, client subject) {
+	ctx, firstMap := t.Context(), client.create(t, configMap("a", "1"))
+	before, err := client.maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	count := len(before.Items)
-	s.create(t, configMap("b", "1"))
-	for _, tc := range []struct {
+	client.create(t, configMap("b", "1"))
+	for _, test := range []struct {
 		name    string
 		options metav1.ListOptions
 		want    int
@@ -367,7 +368,7 @@ func checkListVersions(t *testing.T, s subject) {
 		{name: "any", options: metav1.ListOptions{ResourceVersion: "0"}, want: -1},
 		{name: "not older",
 			options: metav1.ListOptions{
-				ResourceVersion:      a.ResourceVersion,
+				ResourceVersion:      firstMap.ResourceVersion,
 				ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 			},
 			want: -1},
@@ -378,49 +379,49 @@ func checkListVersions(t *testing.T, s subject) {
 			},
 			want: count},
 	} {
-		list, err := s.maps.List(ctx, tc.options)
-		if err != nil || tc.want >= 0 && len(list.Items) != tc.want || tc.want < 0 && len(list.Items) < count-1 {
-			t.Errorf("%s: want %d, got %d, %v", tc.name, tc.want, len(list.Items), err)
+		list, err := client.maps.List(ctx, test.options)
+		if err != nil || test.want >= 0 && len(list.Items) != test.want || test.want < 0 && len(list.Items) < count-1 {
+			t.Errorf("%s: want %d, got %d, %v", test.name, test.want, len(list.Items), err)
 		}
-		if tc.options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && list.ResourceVersion != before.ResourceVersion {
+		if test.options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && list.ResourceVersion != before.ResourceVersion {
 			t.Errorf("exact: want version %s, got %s", before.ResourceVersion, list.ResourceVersion)
 		}
 	}
-	if _, err := s.maps.List(ctx,
+	if _, err := client.maps.List(ctx,
 		metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
 		t.Errorf("resourceVersionMatch without a version: got %v, want Invalid", err)
 	}
 }
 
 // checkMetadataOnly checks the metadata client.
-func checkMetadataOnly(t *testing.T, s subject) {
+func checkMetadataOnly(t *testing.T, mapClient subject) {
 	ctx := t.Context()
-	c := configMap("a", "a long value")
-	c.Labels = map[string]string{"k": "v"}
-	c = s.create(t, c)
-	client, err := metadata.NewForConfig(s.config)
+	created := configMap("a", "a long value")
+	created.Labels = map[string]string{"k": "v"}
+	created = mapClient.create(t, created)
+	client, err := metadata.NewForConfig(mapClient.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps := client.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.ns)
+	maps := client.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(mapClient.namespace)
 	got, err := maps.Get(ctx, "a", metav1.GetOptions{})
-	if err != nil || !equality.Semantic.DeepEqual(got.ObjectMeta, c.ObjectMeta) {
-		t.Errorf("want %v, got %v, %v", c.ObjectMeta, got, err)
+	if err != nil || !equality.Semantic.DeepEqual(got.ObjectMeta, created.ObjectMeta) {
+		t.Errorf("want %v, got %v, %v", created.ObjectMeta, got, err)
 	}
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "k=v"})
-	if err != nil || len(list.Items) != 1 || list.Items[0].UID != c.UID {
-		t.Errorf("list: got %v, %v, want one object with UID %s", list, err, c.UID)
+	if err != nil || len(list.Items) != 1 || list.Items[0].UID != created.UID {
+		t.Errorf("list: got %v, %v, want one object with UID %s", list, err, created.UID)
 	}
 	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+	if err := mapClient.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e := nextEvent(t, w)
-	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != c.UID {
-		t.Errorf("watch: got %v, want %s of the metadata of UID %s", e, watch.Deleted, c.UID)
+	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != created.UID {
+		t.Errorf("watch: got %v, want %s of the metadata of UID %s", e, watch.Deleted, created.UID)
 	}
 }

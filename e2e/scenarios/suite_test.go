@@ -15,10 +15,10 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// suiteSize is how many services the supervisor starts, on ports in a row.
+// suiteSize is the number of services that the supervisor starts, on consecutive ports.
 const suiteSize = 7
 
-// programFolder is a folder with the binaries of the services.
+// programFolder returns a folder with the binaries of the services and of more programs.
 func programFolder(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,8 @@ func programFolder(t *testing.T, more ...harness.Program) string {
 	return dir
 }
 
-// TestSuite runs all services together, as `make up` does, and ends them.
+// TestSuite runs all services together, as `make up` does, renews their certificates, and restarts
+// them.
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -59,9 +60,9 @@ func TestSuite(t *testing.T) {
 	if err := supervisor.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
-	// What was written is there when the suite runs again.
+	// A restarted suite serves the objects that were written before.
 	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
-	harness.Eventually(t, time.Minute, "the config map of before", func() error {
+	harness.Eventually(t, time.Minute, "the config map after a restart", func() error {
 		return harness.CLIOf(t, kubeconfig).Execute(t, "", "get", "configmap", "c", "-n", "default").Err
 	})
 	if err := supervisor.Stop(); err != nil {
@@ -69,8 +70,8 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// checkRotation renews all certificates while the services run: each shows its new one,
-// and the clients among them, and kubectl, go on.
+// checkRotation renews all certificates while the services run. Each service must present its new
+// certificate, and the services and kubectl must continue to reach each other.
 func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 	t.Helper()
 	serials := func() (out []string) {
@@ -91,10 +92,10 @@ func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 		"--renew").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	harness.Eventually(t, time.Minute, "every service shows its new certificate", func() error {
+	harness.Eventually(t, time.Minute, "the new certificate of every service", func() error {
 		for i, serial := range serials() {
 			if serial == before[i] {
-				return fmt.Errorf("the service on port %d shows the former one", first+i)
+				return fmt.Errorf("the service on port %d presents the former certificate", first+i)
 			}
 		}
 		return nil
@@ -102,8 +103,7 @@ func checkRotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 	checkPermission(t, cli)
 }
 
-// checkPermission asks for what authz-webhook decides: a binding counts, and counts no
-// more once it is gone.
+// checkPermission checks that authz-webhook allows a request while a role binding exists.
 func checkPermission(t *testing.T, cli *harness.CLI) {
 	t.Helper()
 	const mallory = "--as=mallory"
@@ -112,30 +112,30 @@ func checkPermission(t *testing.T, cli *harness.CLI) {
 		t.Errorf("without a role: %v %s", r.Err, r.Stderr)
 	}
 	cli.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--user=mallory", "-n", "default")
-	harness.Eventually(t, time.Minute, "pods, once they may be read", func() error {
+	harness.Eventually(t, time.Minute, "a list of pods with the role binding", func() error {
 		return cli.Execute(t, "", "get", "pods", mallory).Err
 	})
 	cli.Run(t, "delete", "rolebinding", "viewers", "-n", "default")
-	harness.Eventually(t, time.Minute, "a refusal, once they may not", func() error {
+	harness.Eventually(t, time.Minute, "Forbidden without the role binding", func() error {
 		if r := cli.Execute(t, "", "get", "pods", mallory); strings.Contains(r.Stderr, "Forbidden") {
 			return nil
 		}
-		return errors.New("still allowed")
+		return errors.New("list of pods is allowed")
 	})
 }
 
-// checkIdentity asks as a service account, whose tokens the API server makes and
-// cannot verify itself: authn-webhook does.
+// checkIdentity checks that a service account authenticates with a token that the API server signed
+// and authn-webhook verifies.
 func checkIdentity(t *testing.T, cli *harness.CLI, ca string) {
 	t.Helper()
 	cli.Run(t, "create", "serviceaccount", "robot", "-n", "default")
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))
 	server := cli.Run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-	harness.Eventually(t, time.Minute, "a service account is known", func() error {
+	harness.Eventually(t, time.Minute, "authentication of the service account", func() error {
 		result := cli.Execute(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
 			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 		if result.Err == nil && result.Stdout != "system:serviceaccount:default:robot" {
-			return fmt.Errorf("it is %q", result.Stdout)
+			return fmt.Errorf("got user %q", result.Stdout)
 		}
 		return result.Err
 	})

@@ -46,7 +46,7 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hookServer{addr: listener.Addr().String()}
+	hook := &hookServer{addr: listener.Addr().String()}
 	released := make(chan struct{})
 	server := &http.Server{
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0),
@@ -55,7 +55,7 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 			if json.NewDecoder(r.Body).Decode(&review) != nil {
 				return // the API server reads only the response
 			}
-			h.requests.Add(1)
+			hook.requests.Add(1)
 			if r.URL.Path == "/hang" {
 				<-released
 			}
@@ -65,7 +65,7 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.ServeTLS(listener, "", "") }()
 	stopped := false
-	h.stop = func() {
+	hook.stop = func() {
 		if !stopped {
 			stopped = true
 			close(released)
@@ -73,8 +73,8 @@ func startHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 			<-done
 		}
 	}
-	t.Cleanup(h.stop)
-	return h
+	t.Cleanup(hook.stop)
+	return hook
 }
 
 func caBundle(t *testing.T, pki *harness.PKI) []byte {
@@ -110,29 +110,29 @@ func webhookConfiguration(name, url string, data []byte,
 	}
 }
 
-// hooked creates ConfigMaps in dry runs.
+// hooked creates ConfigMaps in dry runs, so that each create calls the webhooks.
 type hooked struct {
-	t *testing.T
-	c kubernetes.Interface
-	n int
+	t       *testing.T
+	client  kubernetes.Interface
+	created int
 }
 
 func (w *hooked) createObject() error {
-	w.n++
-	_, err := w.c.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.n), ""),
+	w.created++
+	_, err := w.client.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.created), ""),
 		metav1.CreateOptions{DryRun: []string{"All"}})
 	return err
 }
 
 func (w *hooked) register(configuration *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
 	w.t.Helper()
-	all := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := all.Create(w.t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+	configurations := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := configurations.Create(w.t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 	return func() {
 		w.t.Helper()
-		if err := all.Delete(w.t.Context(), configuration.Name, metav1.DeleteOptions{}); err != nil {
+		if err := configurations.Delete(w.t.Context(), configuration.Name, metav1.DeleteOptions{}); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -143,19 +143,19 @@ func (w *hooked) register(configuration *admissionv1.ValidatingWebhookConfigurat
 func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
-	w := &hooked{t: t, c: server.Client()}
-	first, second := harness.NewPKI(t), harness.NewPKI(t)
+	objects := &hooked{t: t, client: server.Client()}
+	firstCA, secondCA := harness.NewPKI(t), harness.NewPKI(t)
 
-	hook := startHook(t, first, "")
-	remove := w.register(webhookConfiguration("rotated", "https://"+hook.addr+"/", caBundle(t, first), admissionv1.Fail))
-	if err := w.createObject(); err != nil {
-		t.Errorf("with the first certificate: got %v", err)
+	hook := startHook(t, firstCA, "")
+	remove := objects.register(webhookConfiguration("rotated", "https://"+hook.addr+"/", caBundle(t, firstCA), admissionv1.Fail))
+	if err := objects.createObject(); err != nil {
+		t.Errorf("create with the first certificate: got error %v, want none", err)
 	}
 	hook.stop()
-	hook = startHook(t, second, hook.addr)
-	err := w.createObject()
+	hook = startHook(t, secondCA, hook.addr)
+	err := objects.createObject()
 	if err != nil && strings.Contains(err.Error(), "broken pipe") { // on the old connection
-		err = w.createObject()
+		err = objects.createObject()
 	}
 	if err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("with a certificate of another CA: got %v, want an x509 error", err)
@@ -163,42 +163,42 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	patch, err := json.Marshal([]map[string]any{{
 		"op":    "replace",
 		"path":  "/webhooks/0/clientConfig/caBundle",
-		"value": caBundle(t, second),
+		"value": caBundle(t, secondCA),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated",
+	if _, err := objects.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated",
 		types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.createObject(); err != nil {
-		t.Errorf("with the second CA bundle: got %v", err)
+	if err := objects.createObject(); err != nil {
+		t.Errorf("create with the second CA bundle: got error %v, want none", err)
 	}
 
 	hook.stop() // simulates a crash
-	var last error
+	var lastErr error
 	later := false
 	for range 4 + 4 { // the first ones may use old connections and fail differently
-		last = w.createObject()
+		lastErr = objects.createObject()
 		if !later {
-			_, later = apierrors.SuggestsClientDelay(last)
+			_, later = apierrors.SuggestsClientDelay(lastErr)
 		}
 	}
-	if _, still := apierrors.SuggestsClientDelay(last); !later || !still || !strings.Contains(last.Error(),
+	if _, still := apierrors.SuggestsClientDelay(lastErr); !later || !still || !strings.Contains(lastErr.Error(),
 		"connection refused") {
-		t.Errorf("while the webhook is down: got %v", last)
+		t.Errorf("while the webhook is down: got %v", lastErr)
 	}
-	if _, err := w.c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("reads while the webhook is down: got %v", err)
+	if _, err := objects.client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("list while the webhook is down: got error %v, want none", err)
 	}
-	hook = startHook(t, second, hook.addr)
-	harness.Eventually(t, time.Minute, "writes after the restart", w.createObject)
+	hook = startHook(t, secondCA, hook.addr)
+	harness.Eventually(t, time.Minute, "writes after the restart", objects.createObject)
 	remove()
 
 	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
-		remove := w.register(webhookConfiguration("hangs", "https://"+hook.addr+"/hang", caBundle(t, second), policy))
-		if err := w.createObject(); (err == nil) != passes ||
+		remove := objects.register(webhookConfiguration("hangs", "https://"+hook.addr+"/hang", caBundle(t, secondCA), policy))
+		if err := objects.createObject(); (err == nil) != passes ||
 			err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
 			t.Errorf("hanging webhook, %s: got %v", policy, err)
 		}
@@ -207,12 +207,12 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 
 	const many = 50
 	for i := range many {
-		w.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i),
-			caBundle(t, second), admissionv1.Fail))
+		objects.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i),
+			caBundle(t, secondCA), admissionv1.Fail))
 	}
 	before := hook.requests.Load()
-	if err := w.createObject(); err != nil || hook.requests.Load()-before != many {
-		t.Errorf("%d webhooks: got %v and %d calls, want no error, hook.asked.Load() - before = %v", many, err,
+	if err := objects.createObject(); err != nil || hook.requests.Load()-before != many {
+		t.Errorf("%d webhooks: got %v and %d calls, want no error and %d calls", many, err,
 			hook.requests.Load()-before, many)
 	}
 }
@@ -234,7 +234,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	}
 	// One service exists without endpoints, the other does not exist.
 	createNamespace(t, clientset, "kueue-system")
-	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
+	serviceConfig := func(namespace, name, path string) admissionv1.WebhookClientConfig {
 		return admissionv1.WebhookClientConfig{
 			Service:  &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path},
 			CABundle: caBundle(t, server.PKI),
@@ -249,7 +249,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		&admissionv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
 				Name:                    "webhook.cert-manager.io",
-				ClientConfig:            at("cert-manager", "cert-manager-webhook", "/validate"),
+				ClientConfig:            serviceConfig("cert-manager", "cert-manager-webhook", "/validate"),
 				FailurePolicy:           &fail,
 				TimeoutSeconds:          &ten,
 				NamespaceSelector:       notIn,
@@ -265,7 +265,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
 				{
 					Name:                    "mpod.kb.io",
-					ClientConfig:            at("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"),
+					ClientConfig:            serviceConfig("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"),
 					FailurePolicy:           &fail,
 					TimeoutSeconds:          &ten,
 					Rules:                   rules([]string{""}, []string{"pods", "configmaps"}),
@@ -274,7 +274,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 				},
 				{
 					Name:                    "mjob.kb.io",
-					ClientConfig:            at("kueue-system", "kueue-webhook-service", "/mutate-batch-v1-job"),
+					ClientConfig:            serviceConfig("kueue-system", "kueue-webhook-service", "/mutate-batch-v1-job"),
 					FailurePolicy:           &fail,
 					TimeoutSeconds:          &ten,
 					Rules:                   rules([]string{"batch"}, []string{"jobs"}),
@@ -287,14 +287,14 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	}
 	server.Restart() // waits until it is ready
 	if _, err := clientset.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("reads: got %v", err)
+		t.Errorf("list without webhooks: got error %v, want none", err)
 	}
 	for range 3 { // the circuit breaker rejects the next ones, and clients retry those
 		var status *apierrors.StatusError
 		_, err := clientset.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
 		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError ||
 			!strings.Contains(err.Error(), "mpod.kb.io") {
-			t.Errorf("write: got %v", err)
+			t.Errorf("create without webhooks: got %v, want status 500 that names mpod.kb.io", err)
 		}
 	}
 	// One line names the cause. It is logged asynchronously.
@@ -320,6 +320,6 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		t.Errorf("repair: %v", err)
 	}
 	if _, err := clientset.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {
-		t.Errorf("after the repair: got %v", err)
+		t.Errorf("create after the repair: got error %v, want none", err)
 	}
 }

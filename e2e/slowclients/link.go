@@ -40,7 +40,7 @@ func newLink(t testing.TB, target string, rate int) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{addr: listener.Addr().String(), target: target, toServer: rateLimit{rate: rate}, toClient: rateLimit{rate: rate}}
+	created := &link{addr: listener.Addr().String(), target: target, toServer: rateLimit{rate: rate}, toClient: rateLimit{rate: rate}}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -48,8 +48,8 @@ func newLink(t testing.TB, target string, rate int) *link {
 			if err != nil {
 				return
 			}
-			l.conns.Add(1)
-			running.Go(func() { l.serve(ctx, conn) })
+			created.conns.Add(1)
+			running.Go(func() { created.serve(ctx, conn) })
 		}
 	})
 	t.Cleanup(func() {
@@ -57,7 +57,7 @@ func newLink(t testing.TB, target string, rate int) *link {
 		_ = listener.Close()
 		running.Wait()
 	})
-	return l
+	return created
 }
 
 // limitBuffers limits the buffers and segments of a socket before it connects or accepts.

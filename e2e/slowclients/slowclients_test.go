@@ -91,8 +91,9 @@ func (o cellResult) String() string {
 	return text
 }
 
-// TestSlowClients runs the cells and prints the table. Each cell must complete.
-func TestSlowClients(t *testing.T) {
+// TestEachWorkloadCompletesForSlowClients runs the cells and prints the table. Each cell must
+// complete.
+func TestEachWorkloadCompletesForSlowClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -143,20 +144,20 @@ func runCells(t *testing.T, s *server, cells []*cell) []cellResult {
 	outcomes := make([]cellResult, len(cells))
 	var all sync.WaitGroup
 	limit := semaphore.NewWeighted(maxBytesPerSecond)
-	for i, c := range cells {
-		if err := limit.Acquire(t.Context(), int64(c.rate)); err != nil {
+	for i, next := range cells {
+		if err := limit.Acquire(t.Context(), int64(next.rate)); err != nil {
 			t.Fatal(err)
 		}
-		link := newLink(t, s.addr, c.rate)
-		r := &cellRun{c, c.kind.start(t, s.Server, link), s, fmt.Sprintf("cell-%d", i)}
+		link := newLink(t, s.addr, next.rate)
+		r := &cellRun{next, next.kind.start(t, s.Server, link), s, fmt.Sprintf("cell-%d", i)}
 		all.Go(func() {
-			defer limit.Release(int64(c.rate))
-			ctx, cancel := context.WithTimeout(t.Context(), c.linkTime+extraTime)
+			defer limit.Release(int64(next.rate))
+			ctx, cancel := context.WithTimeout(t.Context(), next.linkTime+extraTime)
 			defer cancel()
 			start := time.Now()
 			err := r.client.connect(ctx)
 			if err == nil {
-				err = c.workload.run(ctx, r)
+				err = next.workload.run(ctx, r)
 			}
 			outcomes[i] = cellResult{err, time.Since(start), link.conns.Load()}
 		})

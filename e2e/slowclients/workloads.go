@@ -61,13 +61,13 @@ var (
 )
 
 // readLists reads n lists concurrently. Together they have the bytes of the cell.
-func (r *cellRun) readLists(ctx context.Context, n int) error {
-	namespace, items := "small", r.transferBytes()/n/smallObject
-	if n == 1 {
+func (r *cellRun) readLists(ctx context.Context, reads int) error {
+	namespace, items := "small", r.transferBytes()/reads/smallObject
+	if reads == 1 {
 		namespace, items = "large", r.transferBytes()/largeObject
 	}
 	items = max(items, 1)
-	paths := make([]string, n)
+	paths := make([]string, reads)
 	for i := range paths {
 		paths[i] = configMapsPath(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d",
 			items)) + fmt.Sprintf("&list=%d", i)
@@ -92,36 +92,36 @@ func (r *cellRun) readLists(ctx context.Context, n int) error {
 		}
 	})
 	if failed != nil {
-		return fmt.Errorf("%d of %d lists: %w", whole, n, failed)
+		return fmt.Errorf("%d of %d lists: %w", whole, reads, failed)
 	}
 	return nil
 }
 
 // listsAndWatches reads lists while watches on the same connection wait. Each watch must deliver an
 // object that is created during the lists, and one that is created after them.
-func listsAndWatches(ctx context.Context, r *cellRun) error {
+func listsAndWatches(ctx context.Context, running *cellRun) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	version, err := r.server.createForCell(ctx, "watched", r.id+"-before", r.id, nil)
+	version, err := running.server.createForCell(ctx, "watched", running.id+"-before", running.id, nil)
 	if err != nil {
 		return err
 	}
-	path := configMapsPath("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
+	path := configMapsPath("watched") + "?watch=1&labelSelector=cell%3D" + running.id + "&resourceVersion=" + version
 	first := make(chan struct{}, watchers)
 	ended := make(chan error, watchers)
 	for range watchers {
 		go func() {
-			ended <- r.client.watch(ctx, path, func(line []byte) bool {
-				if bytes.Contains(line, []byte(r.id+"-during")) {
+			ended <- running.client.watch(ctx, path, func(line []byte) bool {
+				if bytes.Contains(line, []byte(running.id+"-during")) {
 					first <- struct{}{}
 				}
-				return !bytes.Contains(line, []byte(r.id+"-after"))
+				return !bytes.Contains(line, []byte(running.id+"-after"))
 			})
 		}()
 	}
 	lists := make(chan error, 1)
-	go func() { lists <- r.readLists(ctx, 10) }()
-	if _, err = r.server.createForCell(ctx, "watched", r.id+"-during", r.id, nil); err != nil {
+	go func() { lists <- running.readLists(ctx, 10) }()
+	if _, err = running.server.createForCell(ctx, "watched", running.id+"-during", running.id, nil); err != nil {
 		return err
 	}
 	for range watchers {
@@ -132,7 +132,7 @@ func listsAndWatches(ctx context.Context, r *cellRun) error {
 		}
 	}
 	failed := <-lists
-	_, err = r.server.createForCell(ctx, "watched", r.id+"-after", r.id, nil)
+	_, err = running.server.createForCell(ctx, "watched", running.id+"-after", running.id, nil)
 	failed = errors.Join(failed, err)
 	for range watchers {
 		failed = errors.Join(failed, <-ended)

@@ -63,75 +63,75 @@ func (c *callers) readPolicy(ctx context.Context) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &policy{clientCAs: x509.NewCertPool()}
-	if !p.clientCAs.AppendCertsFromPEM([]byte(configMap.Data["requestheader-client-ca-file"])) {
+	parsed := &policy{clientCAs: x509.NewCertPool()}
+	if !parsed.clientCAs.AppendCertsFromPEM([]byte(configMap.Data["requestheader-client-ca-file"])) {
 		return nil, errors.New("no CA is published")
 	}
 	for key, into := range map[string]*[]string{
-		"requestheader-allowed-names": &p.allowedNames, "requestheader-username-headers": &p.userHeaders,
-		"requestheader-group-headers": &p.groupHeaders, "requestheader-extra-headers-prefix": &p.extraPrefixes,
+		"requestheader-allowed-names": &parsed.allowedNames, "requestheader-username-headers": &parsed.userHeaders,
+		"requestheader-group-headers": &parsed.groupHeaders, "requestheader-extra-headers-prefix": &parsed.extraPrefixes,
 	} {
 		if err := json.Unmarshal([]byte(configMap.Data[key]), into); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	return parsed, nil
 }
 
 // authenticate returns the user on whose behalf the API server sends a request. Clients without a
 // certificate of the API server are rejected.
 func (c *callers) authenticate(r *http.Request) (*caller, error) {
-	p := c.policy.Load()
-	if p == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+	current := c.policy.Load()
+	if current == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, errUnknownCaller
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots:     p.clientCAs,
+		Roots:     current.clientCAs,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return nil, err
 	}
-	if len(p.allowedNames) > 0 && !slices.Contains(p.allowedNames, leaf.Subject.CommonName) {
+	if len(current.allowedNames) > 0 && !slices.Contains(current.allowedNames, leaf.Subject.CommonName) {
 		return nil, errUnknownCaller
 	}
-	u := &caller{extra: map[string]authorizationv1.ExtraValue{}}
-	for _, h := range p.userHeaders {
-		if u.name == "" {
-			u.name = r.Header.Get(h)
+	user := &caller{extra: map[string]authorizationv1.ExtraValue{}}
+	for _, h := range current.userHeaders {
+		if user.name == "" {
+			user.name = r.Header.Get(h)
 		}
 	}
-	if u.name == "" {
+	if user.name == "" {
 		return nil, errUnknownCaller
 	}
-	for _, h := range p.groupHeaders {
-		u.groups = append(u.groups, r.Header.Values(h)...)
+	for _, h := range current.groupHeaders {
+		user.groups = append(user.groups, r.Header.Values(h)...)
 	}
-	if !slices.Contains(u.groups, "system:authenticated") && !slices.Contains(u.groups, "system:unauthenticated") {
-		u.groups = append(u.groups, "system:authenticated")
+	if !slices.Contains(user.groups, "system:authenticated") && !slices.Contains(user.groups, "system:unauthenticated") {
+		user.groups = append(user.groups, "system:authenticated")
 	}
-	for _, prefix := range p.extraPrefixes {
+	for _, prefix := range current.extraPrefixes {
 		for name, values := range r.Header {
 			if rest, ok := strings.CutPrefix(strings.ToLower(name), strings.ToLower(prefix)); ok {
 				if key, err := url.PathUnescape(rest); err == nil {
-					u.extra[key] = values
+					user.extra[key] = values
 				}
 			}
 		}
 	}
-	return u, nil
+	return user, nil
 }
 
 // authorize returns an error unless the API server allows the caller's request.
-func (c *callers) authorize(ctx context.Context, u *caller, spec authorizationv1.SubjectAccessReviewSpec) error {
-	spec.User, spec.Groups, spec.Extra = u.name, u.groups, u.extra
+func (c *callers) authorize(ctx context.Context, user *caller, spec authorizationv1.SubjectAccessReviewSpec) error {
+	spec.User, spec.Groups, spec.Extra = user.name, user.groups, user.extra
 	review, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 		&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
 	if !review.Status.Allowed {
-		return errors.New(u.name + " is not allowed: " + review.Status.Reason)
+		return errors.New(user.name + " is not allowed: " + review.Status.Reason)
 	}
 	return nil
 }

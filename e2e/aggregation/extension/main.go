@@ -47,7 +47,7 @@ func run(listen, cert, key, kubeconfig string) error {
 	}
 	s := &server{api: client, widgets: newWidgets(), callers: &callers{api: client}}
 	go s.callers.pollPolicy(ctx)
-	h := &http.Server{
+	httpServer := &http.Server{
 		Addr: listen, Handler: s, ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert,
@@ -59,9 +59,9 @@ func run(listen, cert, key, kubeconfig string) error {
 	}
 	go func() {
 		<-ctx.Done()
-		_ = h.Close()
+		_ = httpServer.Close()
 	}()
-	if err := h.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := httpServer.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -54,7 +54,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	u, err := s.callers.authenticate(r)
+	user, err := s.callers.authenticate(r)
 	if err != nil {
 		writeStatus(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, err.Error())
 		return
@@ -77,7 +77,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Verb:        at.verb,
 		}}
 	}
-	if err := s.callers.authorize(r.Context(), u, spec); err != nil {
+	if err := s.callers.authorize(r.Context(), user, spec); err != nil {
 		writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
 		return
 	}
@@ -88,7 +88,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case at.group == "metrics.k8s.io":
 		s.serveMetrics(w, at)
 	case at.resource == "widgets":
-		s.serveWidgets(w, r, at, u)
+		s.serveWidgets(w, r, at, user)
 	default:
 		http.NotFound(w, r)
 	}
@@ -100,48 +100,48 @@ type requestPath struct{ group, version, namespace, resource, name, subresource,
 // parseRequestPath parses the parts of a path after "apis", such as "ext.example.com", "v1",
 // "namespaces", "default", "widgets", "a".
 func parseRequestPath(r *http.Request, parts []string) requestPath {
-	at := requestPath{group: parts[0], version: parts[1]}
+	index := requestPath{group: parts[0], version: parts[1]}
 	parts = parts[2:]
 	if parts[0] == "namespaces" && len(parts) > 2 {
-		at.namespace, parts = parts[1], parts[2:]
+		index.namespace, parts = parts[1], parts[2:]
 	}
 	parts = append(parts, "", "")
-	at.resource, at.name, at.subresource = parts[0], parts[1], parts[2]
+	index.resource, index.name, index.subresource = parts[0], parts[1], parts[2]
 	switch {
 	case r.Method == http.MethodPost:
-		at.verb = "create"
+		index.verb = "create"
 	case r.URL.Query().Get("watch") != "":
-		at.verb = "watch"
-	case at.name == "":
-		at.verb = "list"
+		index.verb = "watch"
+	case index.name == "":
+		index.verb = "list"
 	default:
-		at.verb = "get"
+		index.verb = "get"
 	}
-	return at
+	return index
 }
 
 // serveWidgets handles requests for widgets. The annotation made-by names the creator.
-func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at requestPath, u *caller) {
+func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, path requestPath, user *caller) {
 	switch {
-	case at.subresource == "echo":
+	case path.subresource == "echo":
 		echo(w, r)
-	case at.verb == "create":
+	case path.verb == "create":
 		object := &unstructured.Unstructured{}
 		if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&object.Object); err != nil || object.GetName() == "" {
 			writeStatus(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "no widget")
 			return
 		}
-		object.SetNamespace(at.namespace)
-		object.SetAnnotations(map[string]string{"made-by": u.name})
+		object.SetNamespace(path.namespace)
+		object.SetAnnotations(map[string]string{"made-by": user.name})
 		if !s.widgets.create(object) {
 			writeStatus(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, object.GetName()+" already exists")
 			return
 		}
 		writeJSON(w, http.StatusCreated, object.Object)
-	case at.verb == "watch":
-		s.widgets.watch(w, r, at.namespace)
-	case at.verb == "list":
-		items, version := s.widgets.list(at.namespace)
+	case path.verb == "watch":
+		s.widgets.watch(w, r, path.namespace)
+	case path.verb == "list":
+		items, version := s.widgets.list(path.namespace)
 		writeJSON(w, http.StatusOK, map[string]any{
 			"apiVersion": "ext.example.com/v1",
 			"kind":       "WidgetList",
@@ -149,15 +149,15 @@ func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at request
 			"items":      items,
 		})
 	default:
-		items, _ := s.widgets.list(at.namespace)
+		items, _ := s.widgets.list(path.namespace)
 		for _, o := range items {
-			if o["metadata"].(map[string]any)["name"] == at.name {
+			if o["metadata"].(map[string]any)["name"] == path.name {
 				writeJSON(w, http.StatusOK, o)
 				return
 			}
 		}
 		writeStatus(w, http.StatusNotFound, metav1.StatusReasonNotFound,
-			fmt.Sprintf("widgets.ext.example.com %q not found", at.name))
+			fmt.Sprintf("widgets.ext.example.com %q not found", path.name))
 	}
 }
 
@@ -182,12 +182,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveMetrics returns constant metrics for any object.
-func (s *server) serveMetrics(w http.ResponseWriter, at requestPath) {
+func (s *server) serveMetrics(w http.ResponseWriter, path requestPath) {
 	const now = "2026-01-01T00:00:00Z"
 	usage := map[string]any{"cpu": "250m", "memory": "64Mi"}
 	item := func(kind, name, namespace string) map[string]any {
 		meta := map[string]any{"name": name, "creationTimestamp": now}
-		o := map[string]any{
+		response := map[string]any{
 			"apiVersion": "metrics.k8s.io/v1beta1",
 			"kind":       kind,
 			"metadata":   meta,
@@ -195,25 +195,25 @@ func (s *server) serveMetrics(w http.ResponseWriter, at requestPath) {
 			"window":     "10s",
 		}
 		if kind == "PodMetrics" {
-			meta["namespace"], o["containers"] = namespace, []any{map[string]any{"name": "c", "usage": usage}}
+			meta["namespace"], response["containers"] = namespace, []any{map[string]any{"name": "c", "usage": usage}}
 		} else {
-			o["usage"] = usage
+			response["usage"] = usage
 		}
-		return o
+		return response
 	}
 	kind, name := "NodeMetrics", "n1"
-	if at.resource == "pods" {
+	if path.resource == "pods" {
 		kind, name = "PodMetrics", "p1"
 	}
-	if at.name != "" {
-		writeJSON(w, http.StatusOK, item(kind, at.name, at.namespace))
+	if path.name != "" {
+		writeJSON(w, http.StatusOK, item(kind, path.name, path.namespace))
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
 		"apiVersion": "metrics.k8s.io/v1beta1",
 		"kind":       kind + "List",
 		"metadata":   map[string]any{},
-		"items":      []any{item(kind, name, at.namespace)},
+		"items":      []any{item(kind, name, path.namespace)},
 	})
 }
 
@@ -284,10 +284,10 @@ func (s *widgets) watch(w http.ResponseWriter, r *http.Request, namespace string
 }
 
 // writeJSON writes a response.
-func writeJSON(w http.ResponseWriter, code int, v any) {
+func writeJSON(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v)
+	_ = json.NewEncoder(w).Encode(value)
 }
 
 // writeStatus writes an error.

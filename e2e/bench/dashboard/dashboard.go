@@ -78,17 +78,17 @@ const pointsPerPanel = 500
 
 // newPeriod returns the time range that ends now, with the points and variables that Grafana would
 // use for a scrape interval.
-func newPeriod(now time.Time, last, scrape time.Duration) period {
-	step := max(scrape, (last / pointsPerPanel).Round(time.Second))
+func newPeriod(now time.Time, timeRange, scrape time.Duration) period {
+	step := max(scrape, (timeRange / pointsPerPanel).Round(time.Second))
 	end := now.Truncate(step)
 	var pairs []string
 	for name, value := range map[string]time.Duration{
-		"__rate_interval": max(step+scrape, 4*scrape), "__interval": step, "__range": last,
+		"__rate_interval": max(step+scrape, 4*scrape), "__interval": step, "__range": timeRange,
 	} {
 		text := strconv.Itoa(int(value.Seconds())) + "s"
 		pairs = append(pairs, "${"+name+"}", text, "$"+name, text)
 	}
-	return period{begin: end.Add(-last), end: end, step: step, variables: strings.NewReplacer(pairs...)}
+	return period{begin: end.Add(-timeRange), end: end, step: step, variables: strings.NewReplacer(pairs...)}
 }
 
 // Run draws a dashboard with the arguments of `bench dashboard`. It reports every query without
@@ -98,24 +98,24 @@ func Run(args []string, out io.Writer) error {
 	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus with the data")
 	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "file of the dashboard")
 	to := fs.String("out", "dashboard.svg", "output file (.svg, .png or .pdf)")
-	last := fs.Duration("last", 10*time.Minute, "time range to draw, up to now")
+	timeRange := fs.Duration("last", 10*time.Minute, "time range to draw, up to now")
 	scrape := fs.Duration("scrape", 15*time.Second, "scrape interval of Prometheus, which determines $__rate_interval")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if *last <= 0 || *scrape < time.Second {
+	if *timeRange <= 0 || *scrape < time.Second {
 		return errors.New("-last and -scrape must be times of at least a second")
 	}
-	b, err := readDashboard(*from)
+	read, err := readDashboard(*from)
 	if err != nil {
 		return err
 	}
-	shown := newPeriod(time.Now(), *last, *scrape)
-	missing, err := b.queryPanels(context.Background(), *server, shown)
+	shown := newPeriod(time.Now(), *timeRange, *scrape)
+	missing, err := read.queryPanels(context.Background(), *server, shown)
 	if err != nil {
 		return err
 	}
-	if err := b.drawPanels(*to, shown); err != nil {
+	if err := read.drawPanels(*to, shown); err != nil {
 		return err
 	}
 	for _, what := range missing {
@@ -130,15 +130,15 @@ func readDashboard(file string) (*board, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; -dashboard names the dashboard's JSON", err)
 	}
-	b := &board{}
-	if err := json.Unmarshal(data, b); err != nil {
+	read := &board{}
+	if err := json.Unmarshal(data, read); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(b.Panels) == 0 {
+	if len(read.Panels) == 0 {
 		return nil, fmt.Errorf("%s has no panels: is it a dashboard?", file)
 	}
 	var errs []error
-	for _, p := range b.Panels {
+	for _, p := range read.Panels {
 		switch {
 		case p.Type == "row":
 		case p.Type != "timeseries":
@@ -148,26 +148,26 @@ func readDashboard(file string) (*board, error) {
 				p.FieldConfig.Defaults.Unit))
 		}
 	}
-	return b, errors.Join(errs...)
+	return read, errors.Join(errs...)
 }
 
 // queryPanels queries Prometheus for all panels and returns the queries without data. The errors of
 // rejected queries are joined.
 func (b *board) queryPanels(ctx context.Context, server string, shown period) (missing []string, err error) {
 	var rejected []error
-	for _, p := range b.Panels {
-		for _, t := range p.Targets {
-			lines, err := t.runQuery(ctx, server, shown)
+	for _, queried := range b.Panels {
+		for _, query := range queried.Targets {
+			lines, err := query.runQuery(ctx, server, shown)
 			if unreachable := (*url.Error)(nil); errors.As(err, &unreachable) {
 				return nil, fmt.Errorf("Prometheus does not respond: %w; start it, or name another with -prometheus", err)
 			}
-			where := fmt.Sprintf("panel %q, query %s", p.Title, t.RefID)
+			where := fmt.Sprintf("panel %q, query %s", queried.Title, query.RefID)
 			if err != nil {
 				rejected = append(rejected, fmt.Errorf("%s: %w", where, err))
 			} else if len(lines) == 0 {
 				missing = append(missing, where)
 			}
-			p.lines = append(p.lines, lines...)
+			queried.lines = append(queried.lines, lines...)
 		}
 	}
 	return missing, errors.Join(rejected...)

@@ -36,16 +36,16 @@ type fakePrometheus struct {
 // of the points. "" is a missing point.
 func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *fakePrometheus {
 	t.Helper()
-	p := &fakePrometheus{}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	fake := &fakePrometheus{}
+	fake.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/query_range" {
 			http.NotFound(w, r)
 			return
 		}
 		query := r.FormValue("query")
-		p.mu.Lock()
-		p.queries = append(p.queries, query)
-		p.mu.Unlock()
+		fake.mu.Lock()
+		fake.queries = append(fake.queries, query)
+		fake.mu.Unlock()
 		if strings.Contains(query, "bad") {
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprintf(w, `{"status":"error","errorType":"bad_data","error":"parse error in %s"}`, query)
@@ -71,8 +71,8 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 			"data":   map[string]any{"resultType": "matrix", "result": result},
 		})
 	}))
-	t.Cleanup(p.Close)
-	return p
+	t.Cleanup(fake.Close)
+	return fake
 }
 
 // writeDashboard writes a dashboard.

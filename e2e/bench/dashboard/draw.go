@@ -82,30 +82,30 @@ var (
 // drawPanels draws all panels at their places.
 func (b *board) drawPanels(file string, shown period) error {
 	rows := 0
-	for _, p := range b.Panels {
-		rows = max(rows, p.GridPos.Y+p.GridPos.H)
+	for _, pane := range b.Panels {
+		rows = max(rows, pane.GridPos.Y+pane.GridPos.H)
 	}
 	w, length := columnWidth*columnCount+gap, rowHeight*vg.Length(rows)+gap
 	page, err := draw.NewFormattedCanvas(w, length, strings.TrimPrefix(filepath.Ext(file), "."))
 	if err != nil {
 		return fmt.Errorf("%s: %w; the name of -out must end with .svg, .png or .pdf", file, err)
 	}
-	all := draw.New(page)
-	fillBackground(all, pageColor)
-	for _, p := range b.Panels {
-		at := p.GridPos
-		left, top := gap+columnWidth*vg.Length(at.X), length-gap-rowHeight*vg.Length(at.Y)
-		place := all
+	canvas := draw.New(page)
+	fillBackground(canvas, pageColor)
+	for _, pane := range b.Panels {
+		position := pane.GridPos
+		left, top := gap+columnWidth*vg.Length(position.X), length-gap-rowHeight*vg.Length(position.Y)
+		place := canvas
 		place.Rectangle = vg.Rectangle{
-			Min: vg.Point{X: left, Y: top - rowHeight*vg.Length(at.H) + gap},
-			Max: vg.Point{X: left + columnWidth*vg.Length(at.W) - gap, Y: top},
+			Min: vg.Point{X: left, Y: top - rowHeight*vg.Length(position.H) + gap},
+			Max: vg.Point{X: left + columnWidth*vg.Length(position.W) - gap, Y: top},
 		}
-		if p.Type == "row" {
-			place.FillText(textStyle(15, textColor, draw.XLeft, draw.YCenter), vg.Point{X: left, Y: place.Center().Y}, p.Title)
+		if pane.Type == "row" {
+			place.FillText(textStyle(15, textColor, draw.XLeft, draw.YCenter), vg.Point{X: left, Y: place.Center().Y}, pane.Title)
 			continue
 		}
-		if err := p.drawPanel(place, shown); err != nil {
-			return fmt.Errorf("panel %q: %w", p.Title, err)
+		if err := pane.drawPanel(place, shown); err != nil {
+			return fmt.Errorf("panel %q: %w", pane.Title, err)
 		}
 	}
 	var out bytes.Buffer
@@ -217,8 +217,8 @@ func (p *panel) drawLegend(place draw.Canvas) vg.Length {
 		place.StrokeLine2(draw.LineStyle{Color: lineColour(i), Width: 4 * pixel}, e.x, y(e.row), e.x+markWidth-4*pixel, y(e.row))
 		place.FillText(text, vg.Point{X: e.x + markWidth, Y: y(e.row)}, p.lines[i].name)
 	}
-	if left := len(entries) - shown; left > 0 {
-		place.FillText(more, vg.Point{X: place.Max.X, Y: y(lastRow)}, fmt.Sprintf("and %d more", left))
+	if hidden := len(entries) - shown; hidden > 0 {
+		place.FillText(more, vg.Point{X: place.Max.X, Y: y(lastRow)}, fmt.Sprintf("and %d more", hidden))
 	}
 	return entryHeight*vg.Length(rows) + 4*pixel
 }
@@ -239,10 +239,10 @@ func valueTicks(unit string, least, most float64) (out plot.ConstantTicks) {
 }
 
 // roundUp returns the smallest number 1, 2 or 5 times a power of ten that is not less than x.
-func roundUp(x float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(x)))
+func roundUp(value float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(value)))
 	for _, n := range []float64{1, 2, 5} {
-		if x <= n*power*1.0001 {
+		if value <= n*power*1.0001 {
 			return n * power
 		}
 	}
@@ -251,9 +251,9 @@ func roundUp(x float64) float64 {
 
 // timeTicks returns about six full minutes that are not too close to the edges.
 func (p period) timeTicks() (out plot.ConstantTicks) {
-	last := p.end.Sub(p.begin)
-	step := max(time.Minute, (last / 6).Round(time.Minute))
-	for at := p.begin.Add(last / 25).Truncate(step).Add(step); at.Before(p.end.Add(-last / 30)); at = at.Add(step) {
+	timeRange := p.end.Sub(p.begin)
+	step := max(time.Minute, (timeRange / 6).Round(time.Minute))
+	for at := p.begin.Add(timeRange / 25).Truncate(step).Add(step); at.Before(p.end.Add(-timeRange / 30)); at = at.Add(step) {
 		out = append(out, plot.Tick{Value: float64(at.Unix()), Label: at.UTC().Format("15:04")})
 	}
 	return out
@@ -268,14 +268,14 @@ func labelFont(size vg.Length) font.Font {
 }
 
 // textStyle returns the style of a text whose size is in pixels.
-func textStyle(size vg.Length, c color.Color, x draw.XAlignment, y draw.YAlignment) draw.TextStyle {
-	return draw.TextStyle{Color: c, Font: labelFont(size), XAlign: x, YAlign: y, Handler: plot.DefaultTextHandler}
+func textStyle(size vg.Length, textColour color.Color, xAlign draw.XAlignment, yAlign draw.YAlignment) draw.TextStyle {
+	return draw.TextStyle{Color: textColour, Font: labelFont(size), XAlign: xAlign, YAlign: yAlign, Handler: plot.DefaultTextHandler}
 }
 
 // fillBackground fills a canvas.
 func fillBackground(c draw.Canvas, with color.Color) { c.FillPolygon(with, cornersOf(c)) }
 
 // cornersOf returns the corners of a canvas.
-func cornersOf(c draw.Canvas) []vg.Point {
-	return []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}}
+func cornersOf(canvas draw.Canvas) []vg.Point {
+	return []vg.Point{canvas.Min, {X: canvas.Max.X, Y: canvas.Min.Y}, canvas.Max, {X: canvas.Min.X, Y: canvas.Max.Y}}
 }

@@ -29,21 +29,21 @@ type flags struct {
 var errDiffers = errors.New("responses differ")
 
 func main() {
-	var f flags
-	flag.StringVar(&f.server, "server", "https://127.0.0.1:6443", "URL of the API server")
-	flag.StringVar(&f.cert, "cert", "", "client certificate of a system:masters user")
-	flag.StringVar(&f.key, "key", "", "file of its key")
-	flag.BoolVar(&f.record, "record", false, "write the server's responses as the wanted responses")
-	flag.BoolVar(&f.verbose, "v", false, "print every differing step in full")
-	flag.StringVar(&f.skip, "skip", "", "field name to ignore in comparisons, such as managedFields")
-	flag.BoolVar(&f.wording, "wording", false, "print differences in the wording of messages too")
-	flag.StringVar(&f.run, "run", "", "regular expression that selects cases by file name")
+	var parsed flags
+	flag.StringVar(&parsed.server, "server", "https://127.0.0.1:6443", "URL of the API server")
+	flag.StringVar(&parsed.cert, "cert", "", "client certificate of a system:masters user")
+	flag.StringVar(&parsed.key, "key", "", "file of its key")
+	flag.BoolVar(&parsed.record, "record", false, "write the server's responses as the wanted responses")
+	flag.BoolVar(&parsed.verbose, "v", false, "print every differing step in full")
+	flag.StringVar(&parsed.skip, "skip", "", "field name to ignore in comparisons, such as managedFields")
+	flag.BoolVar(&parsed.wording, "wording", false, "print differences in the wording of messages too")
+	flag.StringVar(&parsed.run, "run", "", "regular expression that selects cases by file name")
 	flag.Parse()
 	paths := flag.Args()
 	if len(paths) == 0 {
 		paths = []string{"golden/cases"}
 	}
-	err := play(f, paths)
+	err := play(parsed, paths)
 	switch {
 	case errors.Is(err, errDiffers):
 		os.Exit(1)
@@ -54,28 +54,28 @@ func main() {
 }
 
 // play runs the selected cases and prints their differences.
-func play(f flags, paths []string) error {
-	match, err := regexp.Compile(f.run)
+func play(options flags, paths []string) error {
+	match, err := regexp.Compile(options.run)
 	if err != nil {
 		return err
 	}
-	cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+	cert, err := tls.LoadX509KeyPair(options.cert, options.key)
 	if err != nil {
 		return err
 	}
-	cases, err := golden.Load(paths, match, f.record)
+	cases, err := golden.Load(paths, match, options.record)
 	if err != nil {
 		return err
 	}
-	runner := golden.NewRunner(f.server, cert)
-	runner.Skip = f.skip
+	runner := golden.NewRunner(options.server, cert)
+	runner.Skip = options.skip
 	tally := golden.Tally{}
 	for _, c := range cases {
 		results, err := runner.Run(c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
-		if f.record {
+		if options.record {
 			if err := record(c, results); err != nil {
 				return err
 			}
@@ -83,12 +83,12 @@ func play(f flags, paths []string) error {
 		}
 		tally.Add(results)
 		for _, r := range results {
-			if !r.Equivalent || f.wording && len(r.Differences) > 0 {
-				fmt.Print(r.Describe(f.verbose))
+			if !r.Equivalent || options.wording && len(r.Differences) > 0 {
+				fmt.Print(r.Describe(options.verbose))
 			}
 		}
 	}
-	if f.record {
+	if options.record {
 		fmt.Printf("recorded %d cases\n", len(cases))
 		return nil
 	}
@@ -102,14 +102,14 @@ func play(f flags, paths []string) error {
 }
 
 // record writes the responses of a run as the wanted responses of a case.
-func record(c *golden.Case, results []golden.Result) error {
-	c.Want = nil
+func record(testCase *golden.Case, results []golden.Result) error {
+	testCase.Want = nil
 	for _, result := range results {
 		// Load has dropped the wanted responses, so a difference is a request that failed.
 		if len(result.Differences) > 0 {
-			return fmt.Errorf("%s step %d: %s", c.File, result.Step, result.Differences[0])
+			return fmt.Errorf("%s step %d: %s", testCase.File, result.Step, result.Differences[0])
 		}
-		c.Want = append(c.Want, result.Got)
+		testCase.Want = append(testCase.Want, result.Got)
 	}
-	return c.Save()
+	return testCase.Save()
 }

@@ -27,10 +27,10 @@ type Checker struct {
 }
 
 // Check returns the violations of the guarantee, at most maxViolations.
-func (c Checker) Check(h *history.History) []Violation {
-	r := &report{guarantee: c.Guarantee}
-	c.check(h, r)
-	return r.violations
+func (c Checker) Check(recorded *history.History) []Violation {
+	found := &report{guarantee: c.Guarantee}
+	c.check(recorded, found)
+	return found.violations
 }
 
 // Checkers returns the checkers of all guarantees.
@@ -50,12 +50,12 @@ func Checkers() []Checker {
 }
 
 // All checks all guarantees.
-func All(h *history.History) []Violation {
-	var all []Violation
-	for _, c := range Checkers() {
-		all = append(all, c.Check(h)...)
+func All(recorded *history.History) []Violation {
+	var violations []Violation
+	for _, checker := range Checkers() {
+		violations = append(violations, checker.Check(recorded)...)
 	}
-	return all
+	return violations
 }
 
 // maxViolations bounds the number of violations per guarantee.
@@ -75,15 +75,15 @@ func (r *report) add(subject string, at time.Duration, format string, args ...an
 }
 
 // allSessions returns the sessions of all watches and informers.
-func allSessions(h *history.History) []history.Session {
-	var all []history.Session
-	for _, w := range h.AllWatches() {
-		all = append(all, w.Sessions()...)
+func allSessions(recorded *history.History) []history.Session {
+	var sessions []history.Session
+	for _, watch := range recorded.AllWatches() {
+		sessions = append(sessions, watch.Sessions()...)
 	}
-	return all
+	return sessions
 }
 
 // formatEvent describes an event in a violation.
-func formatEvent(e history.Event) string {
-	return fmt.Sprintf("%s %s at revision %d (%s %s)", e.Type, e.Key, e.Revision, e.Value, e.Color)
+func formatEvent(event history.Event) string {
+	return fmt.Sprintf("%s %s at revision %d (%s %s)", event.Type, event.Key, event.Revision, event.Value, event.Color)
 }

@@ -15,10 +15,10 @@ import (
 // deleted at 19. The other is created at 12, and its color changes from red to blue at 14. Nothing
 // happens between 20 and 30.
 func changeLog() *history.ChangeLog {
-	t := &history.ChangeLog{Revision: 30}
+	result := &history.ChangeLog{Revision: 30}
 	add := func(name string, revision int64, color string) {
 		v := history.Version{Key: "configmaps/ns/" + name, Revision: revision, Value: fmt.Sprint("m", revision), Color: color}
-		t.Changes = append(t.Changes, history.Change{Version: v, Time: timeOf(revision)})
+		result.Changes = append(result.Changes, history.Change{Version: v, Time: timeOf(revision)})
 	}
 	add("a", 11, "red")
 	add("b", 12, "red")
@@ -26,12 +26,12 @@ func changeLog() *history.ChangeLog {
 	add("b", 14, "blue")
 	add("a", 15, "red")
 	add("a", 17, "red")
-	t.Changes = append(t.Changes, history.Change{
+	result.Changes = append(result.Changes, history.Change{
 		Version: history.Version{Key: "configmaps/ns/a", Revision: 19},
 		Deleted: true,
 		Time:    timeOf(19),
 	})
-	return t
+	return result
 }
 
 // timeOf returns the time of a revision.
@@ -42,9 +42,9 @@ var configMaps = history.Selection{Resource: "configmaps"}
 // validHistory returns a history without violations: a watch in two streams, a watch of red
 // objects, an informer, reads of all kinds, and operations.
 func validHistory() *history.History {
-	t := changeLog()
-	initial := readAt(t, configMaps, history.Newest, 10)
-	events := t.Events(configMaps)
+	log := changeLog()
+	initial := readAt(log, configMaps, history.Newest, 10)
+	events := log.Events(configMaps)
 	mark := func(r int64) history.Event {
 		return history.Event{Time: timeOf(r), Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
@@ -55,10 +55,10 @@ func validHistory() *history.History {
 	red := history.Selection{Resource: "configmaps", Color: "red"}
 	colored := history.Watch{Name: "red", Selection: red, Streams: []history.Stream{
 		{
-			State:        readAt(t, red, history.Initial, 12),
+			State:        readAt(log, red, history.Initial, 12),
 			FromRevision: 12,
 			Start:        timeOf(12),
-			Events:       history.Within(t.Events(red), 12, 30),
+			Events:       history.Within(log.Events(red), 12, 30),
 		},
 	}}
 	informer := watch
@@ -67,21 +67,21 @@ func validHistory() *history.History {
 	for i := range informer.Streams {
 		informer.Streams[i].Events = slices.Clone(watch.Streams[i].Events)
 	}
-	h := &history.History{
-		ChangeLog: t, SettledRevision: 20, Watches: []*history.Watch{&watch, &colored},
-		Informers: []*history.Informer{{Watch: informer, Final: readAt(t, configMaps, history.Any, 20).Items}},
+	recorded := &history.History{
+		ChangeLog: log, SettledRevision: 20, Watches: []*history.Watch{&watch, &colored},
+		Informers: []*history.Informer{{Watch: informer, Final: readAt(log, configMaps, history.Any, 20).Items}},
 		Reads: []history.Read{
-			*readAt(t, configMaps, history.Newest, 13), *readAt(t, configMaps, history.Any, 11),
-			*readAt(t, red, history.Paged, 17), *readAt(t, red, history.Newest, 20),
+			*readAt(log, configMaps, history.Newest, 13), *readAt(log, configMaps, history.Any, 11),
+			*readAt(log, red, history.Paged, 17), *readAt(log, red, history.Newest, 20),
 		},
 	}
-	exact := *readAt(t, configMaps, history.Exact, 12)
+	exact := *readAt(log, configMaps, history.Exact, 12)
 	exact.MinRevision = 12
-	later := *readAt(t, configMaps, history.NotOlder, 15)
+	later := *readAt(log, configMaps, history.NotOlder, 15)
 	later.MinRevision = 12
-	h.Reads = append(h.Reads, exact, later)
-	h.Operations = operations()
-	return h
+	recorded.Reads = append(recorded.Reads, exact, later)
+	recorded.Operations = operations()
+	return recorded
 }
 
 // readAt returns a correct read at the time of its revision.
@@ -150,15 +150,15 @@ type damage struct {
 func TestCheckersFindDamage(t *testing.T) {
 	for _, damage := range slices.Concat(watchDamages(), readDamages(), operationDamages()) {
 		t.Run(damage.name, func(t *testing.T) {
-			h := validHistory()
-			damage.apply(h)
+			recorded := validHistory()
+			damage.apply(recorded)
 			found := map[string]bool{}
-			for _, v := range check.All(h) {
-				found[v.Guarantee] = true
+			for _, violation := range check.All(recorded) {
+				found[violation.Guarantee] = true
 			}
-			for _, c := range check.Checkers() {
-				if want := slices.Contains(strings.Fields(damage.violates), c.Guarantee); found[c.Guarantee] != want {
-					t.Errorf("violation of %s found: %t, want %t: %v", c.Guarantee, found[c.Guarantee], want, c.Check(h))
+			for _, checker := range check.Checkers() {
+				if want := slices.Contains(strings.Fields(damage.violates), checker.Guarantee); found[checker.Guarantee] != want {
+					t.Errorf("violation of %s found: %t, want %t: %v", checker.Guarantee, found[checker.Guarantee], want, checker.Check(recorded))
 				}
 			}
 		})
@@ -166,97 +166,97 @@ func TestCheckersFindDamage(t *testing.T) {
 }
 
 // firstStream returns the first stream of the first watch.
-func firstStream(h *history.History) *history.Stream { return &h.Watches[0].Streams[0] }
+func firstStream(recorded *history.History) *history.Stream { return &recorded.Watches[0].Streams[0] }
 
 // secondStream returns the second stream of the first watch.
-func secondStream(h *history.History) *history.Stream { return &h.Watches[0].Streams[1] }
+func secondStream(recorded *history.History) *history.Stream { return &recorded.Watches[0].Streams[1] }
 
 // watchDamages returns errors in the events of watches and in the stores of informers.
 func watchDamages() []damage {
 	return []damage{
-		{name: "two events swapped", violates: "ordered", apply: func(h *history.History) {
-			e := firstStream(h).Events
-			e[1], e[2] = e[2], e[1]
+		{name: "two events swapped", violates: "ordered", apply: func(recorded *history.History) {
+			event := firstStream(recorded).Events
+			event[1], event[2] = event[2], event[1]
 		}},
-		{name: "an event delivered twice", violates: "unique", apply: func(h *history.History) {
-			s := firstStream(h)
-			s.Events = slices.Insert(s.Events, 2, s.Events[1])
+		{name: "an event delivered twice", violates: "unique", apply: func(recorded *history.History) {
+			stream := firstStream(recorded)
+			stream.Events = slices.Insert(stream.Events, 2, stream.Events[1])
 		}},
 		{
 			name:     "an event delivered again by the next stream",
 			violates: "unique resumable bookmarkable",
-			apply: func(h *history.History) {
-				s := secondStream(h)
-				s.Events = slices.Insert(s.Events, 0, firstStream(h).Events[3])
+			apply: func(recorded *history.History) {
+				stream := secondStream(recorded)
+				stream.Events = slices.Insert(stream.Events, 0, firstStream(recorded).Events[3])
 			},
 		},
-		{name: "a missing event", violates: "reliable bookmarkable", apply: func(h *history.History) {
-			s := firstStream(h)
-			s.Events = slices.Delete(s.Events, 1, 2)
+		{name: "a missing event", violates: "reliable bookmarkable", apply: func(recorded *history.History) {
+			stream := firstStream(recorded)
+			stream.Events = slices.Delete(stream.Events, 1, 2)
 		}},
 		{
 			name:     "a missing first event after a resumption",
 			violates: "reliable resumable bookmarkable",
-			apply: func(h *history.History) {
-				s := secondStream(h)
-				s.Events = slices.Delete(s.Events, 0, 1)
+			apply: func(recorded *history.History) {
+				stream := secondStream(recorded)
+				stream.Events = slices.Delete(stream.Events, 0, 1)
 			},
 		},
-		{name: "missing last events", violates: "reliable", apply: func(h *history.History) {
-			s := secondStream(h)
-			s.Events = s.Events[:1]
+		{name: "missing last events", violates: "reliable", apply: func(recorded *history.History) {
+			stream := secondStream(recorded)
+			stream.Events = stream.Events[:1]
 		}},
-		{name: "a watch that never began", violates: "reliable", apply: func(h *history.History) { h.Watches[1].Streams = nil }},
-		{name: "a gap between two streams", violates: "resumable reliable", apply: func(h *history.History) {
-			firstStream(h).Events = firstStream(h).Events[:3]
-			secondStream(h).Events = secondStream(h).Events[:3]
+		{name: "a watch that never began", violates: "reliable", apply: func(recorded *history.History) { recorded.Watches[1].Streams = nil }},
+		{name: "a gap between two streams", violates: "resumable reliable", apply: func(recorded *history.History) {
+			firstStream(recorded).Events = firstStream(recorded).Events[:3]
+			secondStream(recorded).Events = secondStream(recorded).Events[:3]
 		}},
 		{
 			name:     "the content of an older version",
 			violates: "atomic",
-			apply:    func(h *history.History) { firstStream(h).Events[2].Value = "m11" },
+			apply:    func(recorded *history.History) { firstStream(recorded).Events[2].Value = "m11" },
 		},
 		{
 			name:     "a label that is not of this version",
 			violates: "atomic",
-			apply:    func(h *history.History) { firstStream(h).Events[3].Color = "red" },
+			apply:    func(recorded *history.History) { firstStream(recorded).Events[3].Color = "red" },
 		},
 		{
 			name:     "an addition delivered as a change",
 			violates: "atomic",
-			apply:    func(h *history.History) { firstStream(h).Events[0].Type = history.Modified },
+			apply:    func(recorded *history.History) { firstStream(recorded).Events[0].Type = history.Modified },
 		},
-		{name: "an event that did not happen", violates: "atomic", apply: func(h *history.History) {
-			s := secondStream(h)
-			e := s.Events[1]
-			e.Revision, e.Value = 18, "m18"
-			s.Events = slices.Insert(s.Events, 2, e)
+		{name: "an event that did not happen", violates: "atomic", apply: func(recorded *history.History) {
+			stream := secondStream(recorded)
+			event := stream.Events[1]
+			event.Revision, event.Value = 18, "m18"
+			stream.Events = slices.Insert(stream.Events, 2, event)
 		}},
-		{name: "an object that leaves the selection, delivered as a change", violates: "atomic", apply: func(h *history.History) {
-			for i := range h.Watches[1].Streams[0].Events {
-				if e := &h.Watches[1].Streams[0].Events[i]; e.Revision == 14 {
-					e.Type = history.Modified
+		{name: "an object that leaves the selection, delivered as a change", violates: "atomic", apply: func(recorded *history.History) {
+			for i := range recorded.Watches[1].Streams[0].Events {
+				if event := &recorded.Watches[1].Streams[0].Events[i]; event.Revision == 14 {
+					event.Type = history.Modified
 				}
 			}
 		}},
-		{name: "a bookmark too early", violates: "bookmarkable", apply: func(h *history.History) {
-			firstStream(h).Events[4].Revision = 13
-			firstStream(h).Events = slices.Insert(firstStream(h).Events, 2, firstStream(h).Events[4])
-			firstStream(h).Events = slices.Delete(firstStream(h).Events, 5, 6)
+		{name: "a bookmark too early", violates: "bookmarkable", apply: func(recorded *history.History) {
+			firstStream(recorded).Events[4].Revision = 13
+			firstStream(recorded).Events = slices.Insert(firstStream(recorded).Events, 2, firstStream(recorded).Events[4])
+			firstStream(recorded).Events = slices.Delete(firstStream(recorded).Events, 5, 6)
 		}},
-		{name: "bookmarks with decreasing revisions", violates: "bookmarkable ordered", apply: func(h *history.History) {
-			s := secondStream(h)
-			b := s.Events[len(s.Events)-1]
-			b.Revision = 15
-			s.Events = append(s.Events, b)
+		{name: "bookmarks with decreasing revisions", violates: "bookmarkable ordered", apply: func(recorded *history.History) {
+			stream := secondStream(recorded)
+			bookmark := stream.Events[len(stream.Events)-1]
+			bookmark.Revision = 15
+			stream.Events = append(stream.Events, bookmark)
 		}},
 		{
 			name:     "an informer's store that lacks an object",
 			violates: "exact",
-			apply:    func(h *history.History) { h.Informers[0].Final = nil },
+			apply:    func(recorded *history.History) { recorded.Informers[0].Final = nil },
 		},
-		{name: "an informer's store that keeps a deleted object", violates: "exact", apply: func(h *history.History) {
-			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{
+		{name: "an informer's store that keeps a deleted object", violates: "exact", apply: func(recorded *history.History) {
+			recorded.Informers[0].Final = append(recorded.Informers[0].Final, history.Version{
 				Key:      "configmaps/ns/a",
 				Revision: 17,
 				Value:    "m17",
@@ -269,45 +269,45 @@ func watchDamages() []damage {
 // readDamages returns errors in lists and initial states.
 func readDamages() []damage {
 	return []damage{
-		{name: "a read of an old state", violates: "fresh linearizable", apply: func(h *history.History) {
-			r := readAt(h.ChangeLog, configMaps, history.Newest, 13)
-			r.Start, r.End = timeOf(18), timeOf(18)
-			h.Reads = append(h.Reads, *r)
+		{name: "a read of an old state", violates: "fresh linearizable", apply: func(recorded *history.History) {
+			read := readAt(recorded.ChangeLog, configMaps, history.Newest, 13)
+			read.Start, read.End = timeOf(18), timeOf(18)
+			recorded.Reads = append(recorded.Reads, *read)
 		}},
-		{name: "a watch that begins with an old state", violates: "fresh", apply: func(h *history.History) {
-			s := h.Watches[1].Streams[0].State
-			s.Start, s.End = timeOf(16), timeOf(16)
+		{name: "a watch that begins with an old state", violates: "fresh", apply: func(recorded *history.History) {
+			state := recorded.Watches[1].Streams[0].State
+			state.Start, state.End = timeOf(16), timeOf(16)
 		}},
-		{name: "a list that lacks an object", violates: "consistent linearizable", apply: func(h *history.History) {
-			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool {
+		{name: "a list that lacks an object", violates: "consistent linearizable", apply: func(recorded *history.History) {
+			recorded.Reads[0].Items = slices.DeleteFunc(recorded.Reads[0].Items, func(v history.Version) bool {
 				return v.Key == "configmaps/ns/a"
 			})
 		}},
-		{name: "a list with an outdated object", violates: "consistent", apply: func(h *history.History) {
-			r := &h.Reads[2]
-			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Value: "m12", Color: "red"})
+		{name: "a list with an outdated object", violates: "consistent", apply: func(recorded *history.History) {
+			read := &recorded.Reads[2]
+			read.Items = append(read.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Value: "m12", Color: "red"})
 		}},
-		{name: "a page returned twice", violates: "consistent", apply: func(h *history.History) {
-			r := &h.Reads[2]
-			r.Items = append(r.Items, r.Items[0])
+		{name: "a page returned twice", violates: "consistent", apply: func(recorded *history.History) {
+			read := &recorded.Reads[2]
+			read.Items = append(read.Items, read.Items[0])
 		}},
 		{
 			name:     "a read that is older than requested",
 			violates: "consistent",
-			apply:    func(h *history.History) { h.Reads[5].MinRevision = 16 },
+			apply:    func(recorded *history.History) { recorded.Reads[5].MinRevision = 16 },
 		},
 		{
 			name:     "a read that is not at the requested revision",
 			violates: "consistent",
-			apply:    func(h *history.History) { h.Reads[4].MinRevision = 11 },
+			apply:    func(recorded *history.History) { recorded.Reads[4].MinRevision = 11 },
 		},
 	}
 }
 
 // operationDamages returns errors in the responses to operations.
 func operationDamages() []damage {
-	change := func(i int, f func(*history.Operation)) func(*history.History) {
-		return func(h *history.History) { f(&h.Operations[i]) }
+	change := func(index int, apply func(*history.Operation)) func(*history.History) {
+		return func(recorded *history.History) { apply(&recorded.Operations[index]) }
 	}
 	return []damage{
 		{

@@ -16,7 +16,7 @@ const linearizableTimeout = time.Minute
 
 // checkLinearizability searches for an order of the operations on each object that explains all
 // responses. A list of the newest state counts as a read of each object that it could return.
-func checkLinearizability(h *history.History, r *report) {
+func checkLinearizability(recorded *history.History, found *report) {
 	byKey := map[string][]porcupine.Operation{}
 	add := func(op history.Operation) {
 		o := porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Start), Return: int64(op.End)}
@@ -25,14 +25,14 @@ func checkLinearizability(h *history.History, r *report) {
 		}
 		byKey[op.Key] = append(byKey[op.Key], o)
 	}
-	for _, op := range informativeOperations(h) {
+	for _, op := range informativeOperations(recorded) {
 		add(op)
 	}
 	clients := 0
-	for _, op := range h.Operations {
+	for _, op := range recorded.Operations {
 		clients = max(clients, op.Client+1)
 	}
-	for _, op := range objectReads(h, clients) {
+	for _, op := range objectReads(recorded, clients) {
 		if byKey[op.Key] != nil {
 			add(op)
 		}
@@ -41,9 +41,9 @@ func checkLinearizability(h *history.History, r *report) {
 	for key, ops := range byKey {
 		switch porcupine.CheckOperationsTimeout(model, ops, linearizableTimeout) {
 		case porcupine.Illegal:
-			r.add(key, 0, "no order explains the responses to its %d operations:\n%s", len(ops), formatOperations(ops))
+			found.add(key, 0, "no order explains the responses to its %d operations:\n%s", len(ops), formatOperations(ops))
 		case porcupine.Unknown:
-			r.add(key, 0, "no order of its %d operations was found within %s", len(ops), linearizableTimeout)
+			found.add(key, 0, "no order of its %d operations was found within %s", len(ops), linearizableTimeout)
 		}
 	}
 }
@@ -51,10 +51,10 @@ func checkLinearizability(h *history.History, r *report) {
 // informativeOperations leaves out operations without information: reads without a response, and
 // writes without a response that never took effect. The model allows such writes, but leaving them
 // out saves time.
-func informativeOperations(h *history.History) []history.Operation {
-	marks := h.ChangeLog.Marks()
+func informativeOperations(recorded *history.History) []history.Operation {
+	marks := recorded.ChangeLog.Marks()
 	var ops []history.Operation
-	for _, op := range h.Operations {
+	for _, op := range recorded.Operations {
 		if op.Outcome == history.Unknown {
 			if _, stored := marks[op.Value]; op.Verb == history.Get || op.Verb != history.Delete && !stored {
 				continue
@@ -69,13 +69,13 @@ func informativeOperations(h *history.History) []history.Operation {
 }
 
 // objectReads converts lists of the newest state into reads of single objects.
-func objectReads(h *history.History, client int) []history.Operation {
+func objectReads(recorded *history.History, client int) []history.Operation {
 	keys := map[string]bool{}
-	for _, op := range h.Operations {
+	for _, op := range recorded.Operations {
 		keys[op.Key] = true
 	}
 	var ops []history.Operation
-	for _, read := range h.Reads {
+	for _, read := range recorded.Reads {
 		if read.Kind != history.Newest {
 			continue
 		}

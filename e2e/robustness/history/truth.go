@@ -23,11 +23,11 @@ type ChangeLog struct {
 }
 
 // Matches reports whether a version is selected.
-func (s Selection) Matches(v Version) bool {
-	parts := strings.Split(v.Key, "/")
+func (s Selection) Matches(version Version) bool {
+	parts := strings.Split(version.Key, "/")
 	return len(parts) == 3 && (s.Resource == "" || s.Resource == parts[0]) &&
 		(s.Namespace == "" || s.Namespace == parts[1]) && (s.Name == "" || s.Name == parts[2]) &&
-		(s.Color == "" || s.Color == v.Color)
+		(s.Color == "" || s.Color == version.Color)
 }
 
 // Events returns the events that a watch of a selection must deliver. A version that leaves the

@@ -34,32 +34,32 @@ func TestEventsOfSelection(t *testing.T) {
 		return v
 	}
 	for _, test := range []struct {
-		name string
-		s    history.Selection
-		want []history.Event
+		name      string
+		selection history.Selection
+		want      []history.Event
 	}{
-		{name: "everything", s: history.Selection{Resource: "pods"}, want: []history.Event{
+		{name: "everything", selection: history.Selection{Resource: "pods"}, want: []history.Event{
 			{Type: history.Added, Version: version("a", 11, "red")},
 			{Type: history.Added, Version: version("b", 12, "blue")},
 			{Type: history.Modified, Version: version("a", 13, "blue")},
 			{Type: history.Modified, Version: version("a", 14, "red")},
 			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
 		}},
-		{name: "a color that is left and entered", s: history.Selection{Resource: "pods", Color: "red"}, want: []history.Event{
+		{name: "a color that is left and entered", selection: history.Selection{Resource: "pods", Color: "red"}, want: []history.Event{
 			{Type: history.Added, Version: version("a", 11, "red")},
 			{Type: history.Deleted, Version: gone("a", 13, 11, "red")},
 			{Type: history.Added, Version: version("a", 14, "red")},
 			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
 		}},
-		{name: "one name", s: history.Selection{Resource: "pods", Namespace: "ns", Name: "b"}, want: []history.Event{
+		{name: "one name", selection: history.Selection{Resource: "pods", Namespace: "ns", Name: "b"}, want: []history.Event{
 			{Type: history.Added, Version: version("b", 12, "blue")},
 		}},
-		{name: "another namespace", s: history.Selection{Resource: "pods", Namespace: "other"}, want: nil},
-		{name: "another resource", s: history.Selection{Resource: "configmaps"}, want: nil},
+		{name: "another namespace", selection: history.Selection{Resource: "pods", Namespace: "other"}, want: nil},
+		{name: "another resource", selection: history.Selection{Resource: "configmaps"}, want: nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := changeLog().Events(test.s); !reflect.DeepEqual(got, test.want) {
-				t.Errorf("Events(%+v):\ngot  %v\nwant %v", test.s, got, test.want)
+			if got := changeLog().Events(test.selection); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("Events(%+v):\ngot  %v\nwant %v", test.selection, got, test.want)
 			}
 		})
 	}
@@ -89,17 +89,17 @@ func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	events := changeLog().Events(history.Selection{Resource: "pods"})
 	for _, test := range []struct {
 		after, upTo int64
-		from, to    int
+		from, until int
 	}{
-		{after: 0, upTo: 20, from: 0, to: 5},
-		{after: 11, upTo: 13, from: 1, to: 3},
-		{after: 15, upTo: 20, from: 5, to: 5},
-		{after: 13, upTo: 13, from: 3, to: 3},
-		{after: 14, upTo: 12, from: 4, to: 4},
-		{after: 0, upTo: 10, from: 0, to: 0},
+		{after: 0, upTo: 20, from: 0, until: 5},
+		{after: 11, upTo: 13, from: 1, until: 3},
+		{after: 15, upTo: 20, from: 5, until: 5},
+		{after: 13, upTo: 13, from: 3, until: 3},
+		{after: 14, upTo: 12, from: 4, until: 4},
+		{after: 0, upTo: 10, from: 0, until: 0},
 	} {
 		got := history.Within(events, test.after, test.upTo)
-		if want := events[test.from:test.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+		if want := events[test.from:test.until]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
 			t.Errorf("Within(events, %d, %d) = %v, want %v", test.after, test.upTo, got, want)
 		}
 	}
@@ -121,11 +121,11 @@ func TestSessionsBeginAtStates(t *testing.T) {
 	if len(sessions) != 2 {
 		t.Fatalf("got %d sessions, want 2", len(sessions))
 	}
-	first, second := sessions[0], sessions[1]
-	if first.Final || first.Start.Revision != 5 || first.Last() != 7 || len(first.Events()) != 1 || len(first.Streams) != 2 {
-		t.Errorf("got first session %+v, want 2 streams from revision 5 to 7 with 1 event, not final", first)
+	firstState, secondState := sessions[0], sessions[1]
+	if firstState.Final || firstState.Start.Revision != 5 || firstState.Last() != 7 || len(firstState.Events()) != 1 || len(firstState.Streams) != 2 {
+		t.Errorf("got first session %+v, want 2 streams from revision 5 to 7 with 1 event, not final", firstState)
 	}
-	if !second.Final || second.Start.Revision != 9 || second.Last() != 12 || len(second.Events()) != 2 {
-		t.Errorf("got second session %+v, want a final one from revision 9 to 12 with 2 events", second)
+	if !secondState.Final || secondState.Start.Revision != 9 || secondState.Last() != 12 || len(secondState.Events()) != 2 {
+		t.Errorf("got second session %+v, want a final one from revision 9 to 12 with 2 events", secondState)
 	}
 }

@@ -20,9 +20,9 @@ type informer struct {
 }
 
 // newInformer returns an informer that lists and watches.
-func newInformer(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *informer {
-	i := &informer{source: newSource(t, name, s, nextTarget)}
-	shared := cache.NewSharedIndexInformer(i.listWatch(), emptyObject(s.Resource), 0, cache.Indexers{})
+func newInformer(traffic *Traffic, name string, selected history.Selection, nextTarget func() (int, encoding)) *informer {
+	i := &informer{source: newSource(traffic, name, selected, nextTarget)}
+	shared := cache.NewSharedIndexInformer(i.listWatch(), emptyObject(selected.Resource), 0, cache.Indexers{})
 	i.store = shared.GetStore()
 	i.run = func(ctx context.Context) { shared.RunWithContext(ctx) }
 	return i
@@ -30,11 +30,11 @@ func newInformer(t *Traffic, name string, s history.Selection, nextTarget func()
 
 // newStreamingInformer returns an informer that gets the initial state from the watch. It is a
 // reflector with a store, because an informer cannot enable streaming for itself only.
-func newStreamingInformer(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *informer {
-	i := &informer{source: newSource(t, name, s, nextTarget), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
-	r := cache.NewReflectorWithOptions(i.listWatch(), emptyObject(s.Resource), i.store, cache.ReflectorOptions{Name: name})
-	yes := true
-	r.UseWatchList = &yes
+func newStreamingInformer(traffic *Traffic, name string, selected history.Selection, nextTarget func() (int, encoding)) *informer {
+	i := &informer{source: newSource(traffic, name, selected, nextTarget), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	r := cache.NewReflectorWithOptions(i.listWatch(), emptyObject(selected.Resource), i.store, cache.ReflectorOptions{Name: name})
+	streaming := true
+	r.UseWatchList = &streaming
 	i.run = r.RunWithContext
 	return i
 }

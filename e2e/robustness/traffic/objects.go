@@ -31,8 +31,8 @@ type objectKey struct{ resource, namespace, name string }
 func (k objectKey) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
 
 // parseStorageKey parses the etcd key of an object of one of the resources.
-func parseStorageKey(s string) (objectKey, bool) {
-	parts := strings.Split(s, "/")
+func parseStorageKey(text string) (objectKey, bool) {
+	parts := strings.Split(text, "/")
 	if len(parts) != 5 || parts[0] != "" || parts[1] != "registry" || parts[2] != configMaps && parts[2] != pods {
 		return objectKey{}, false
 	}
@@ -40,18 +40,18 @@ func parseStorageKey(s string) (objectKey, bool) {
 }
 
 // newObject returns a new object.
-func newObject(k objectKey, mark, color string) runtime.Object {
+func newObject(key objectKey, mark, color string) runtime.Object {
 	objectMeta := metav1.ObjectMeta{
-		Namespace: k.namespace, Name: k.name,
+		Namespace: key.namespace, Name: key.name,
 		Labels: map[string]string{history.Color: color}, Annotations: map[string]string{history.MarkAnnotation: mark},
 	}
-	if k.resource == pods {
+	if key.resource == pods {
 		return &corev1.Pod{
 			ObjectMeta: objectMeta,
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/image"}}},
 		}
 	}
-	return &corev1.ConfigMap{ObjectMeta: objectMeta, Data: map[string]string{"name": k.name}}
+	return &corev1.ConfigMap{ObjectMeta: objectMeta, Data: map[string]string{"name": key.name}}
 }
 
 // emptyObject returns an object to decode into.
@@ -109,11 +109,11 @@ func versionsOf(resource string, list runtime.Object) (int64, []history.Version,
 
 // storedVersion returns the version of a stored object. Its resource version is not stored, so the
 // revision is passed.
-func storedVersion(k objectKey, obj runtime.Object, revision int64) (history.Version, error) {
+func storedVersion(key objectKey, obj runtime.Object, revision int64) (history.Version, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return history.Version{}, fmt.Errorf("%s: %w", k, err)
+		return history.Version{}, fmt.Errorf("%s: %w", key, err)
 	}
 	m.SetResourceVersion(fmt.Sprint(revision))
-	return versionOf(k.resource, obj)
+	return versionOf(key.resource, obj)
 }

@@ -31,8 +31,8 @@ type source struct {
 	err               error         // a response that no fault explains
 }
 
-func newSource(t *Traffic, name string, s history.Selection, nextTarget func() (int, encoding)) *source {
-	return &source{clock: t.clock, replicas: t.replicas, nextTarget: nextTarget, watch: &history.Watch{Name: name, Selection: s}}
+func newSource(traffic *Traffic, name string, selected history.Selection, nextTarget func() (int, encoding)) *source {
+	return &source{clock: traffic.clock, replicas: traffic.replicas, nextTarget: nextTarget, watch: &history.Watch{Name: name, Selection: selected}}
 }
 
 // listAndRecord lists the selection and records the result, from which the next watch may start.
@@ -80,12 +80,12 @@ func (s *source) startWatch(ctx context.Context, listOptions metav1.ListOptions)
 	if err != nil {
 		return nil, err
 	}
-	t := &recordedWatch{recorder: s, upstream: client, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
+	recorded := &recordedWatch{recorder: s, upstream: client, events: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
 	if streaming {
-		t.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
+		recorded.initial = &history.Read{Kind: history.Initial, Client: s.watch.Name, Selection: s.watch.Selection, Start: stream.Start}
 		if listOptions.ResourceVersion != "" {
-			t.initial.Kind = history.NotOlder
-			if t.initial.MinRevision, err = parseRevision(listOptions.ResourceVersion); err != nil {
+			recorded.initial.Kind = history.NotOlder
+			if recorded.initial.MinRevision, err = parseRevision(listOptions.ResourceVersion); err != nil {
 				client.Stop()
 				return nil, err
 			}
@@ -93,8 +93,8 @@ func (s *source) startWatch(ctx context.Context, listOptions metav1.ListOptions)
 	} else {
 		s.beginStream(stream)
 	}
-	s.running.Go(t.run)
-	return t, nil
+	s.running.Go(recorded.run)
+	return recorded, nil
 }
 
 // beginStream adds a stream to the recorded watch. If it starts from the last list, that list is
@@ -212,29 +212,29 @@ func (t *recordedWatch) forward() string {
 
 // recordEvent adds an event to the initial state or to the stream. undo removes an event that the
 // receiver did not accept.
-func (t *recordedWatch) recordEvent(e watch.Event) (undo func(), err error) {
+func (t *recordedWatch) recordEvent(received watch.Event) (undo func(), err error) {
 	nothing := func() {}
-	if e.Type == watch.Error {
+	if received.Type == watch.Error {
 		return nothing, nil
 	}
-	object, err := meta.Accessor(e.Object)
+	object, err := meta.Accessor(received.Object)
 	if err != nil {
 		return nil, err
 	}
 	at := t.recorder.now()
-	event := history.Event{Time: at, Type: history.EventType(e.Type)}
-	if e.Type == watch.Bookmark {
+	event := history.Event{Time: at, Type: history.EventType(received.Type)}
+	if received.Type == watch.Bookmark {
 		event.Revision, err = parseRevision(object.GetResourceVersion())
 	} else {
-		event.Version, err = versionOf(t.recorder.watch.Selection.Resource, e.Object)
+		event.Version, err = versionOf(t.recorder.watch.Selection.Resource, received.Object)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s event: %w", e.Type, err)
+		return nil, fmt.Errorf("%s event: %w", received.Type, err)
 	}
 	if t.initial == nil {
 		return t.recorder.addEvent(event), nil
 	}
-	if e.Type == watch.Bookmark {
+	if received.Type == watch.Bookmark {
 		if object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return nothing, nil
 		}
@@ -247,7 +247,7 @@ func (t *recordedWatch) recordEvent(e watch.Event) (undo func(), err error) {
 		return nothing, nil
 	}
 	if event.Type != history.Added {
-		return nil, fmt.Errorf("%s event of %s within the initial state", e.Type, event.Key)
+		return nil, fmt.Errorf("%s event of %s within the initial state", received.Type, event.Key)
 	}
 	t.initial.Items = append(t.initial.Items, event.Version)
 	return nothing, nil

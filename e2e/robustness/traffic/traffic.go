@@ -78,7 +78,7 @@ func (t *Traffic) newRand() *rand.Rand {
 // addWatchers adds watches of each scope, distributed over the replicas, and some that rotate over
 // the replicas.
 func (t *Traffic) addWatchers() {
-	ns := t.namespaces[0]
+	namespace := t.namespaces[0]
 	add := func(name string, s history.Selection, change func(*watcher)) {
 		replica := len(t.watchers) % len(t.replicas)
 		w := newWatcher(t, fmt.Sprintf("%s-%s", s.Resource, name), s, replica)
@@ -88,21 +88,21 @@ func (t *Traffic) addWatchers() {
 		t.watchers = append(t.watchers, w)
 	}
 	rotate := func(w *watcher) { w.rotates = true }
-	for _, r := range resources() {
-		add("one-namespace", history.Selection{Resource: r, Namespace: ns}, nil)
-		add("one-name", history.Selection{Resource: r, Namespace: ns, Name: "object-0"}, nil)
-		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]},
+	for _, resource := range resources() {
+		add("one-namespace", history.Selection{Resource: resource, Namespace: namespace}, nil)
+		add("one-name", history.Selection{Resource: resource, Namespace: namespace, Name: "object-0"}, nil)
+		add("one-color", history.Selection{Resource: resource, Namespace: namespace, Color: colors()[0]},
 			func(w *watcher) { w.encoding = protobufEncoding })
-		add("rotating", history.Selection{Resource: r, Namespace: ns}, rotate)
-		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
-		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streamsState = true })
-		add("streaming-rotating", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
+		add("rotating", history.Selection{Resource: resource, Namespace: namespace}, rotate)
+		add("rotating-color", history.Selection{Resource: resource, Namespace: namespace, Color: colors()[1]}, rotate)
+		add("streaming", history.Selection{Resource: resource, Namespace: namespace}, func(w *watcher) { w.streamsState = true })
+		add("streaming-rotating", history.Selection{Resource: resource, Namespace: namespace}, func(w *watcher) {
 			w.streamsState = true
 			w.rotates = true
 			w.encoding = protobufEncoding
 		})
-		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.encoding = metadataEncoding })
-		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.isSlow = true })
+		add("metadata", history.Selection{Resource: resource, Namespace: namespace}, func(w *watcher) { w.encoding = metadataEncoding })
+		add("slow", history.Selection{Resource: resource, Namespace: namespace}, func(w *watcher) { w.isSlow = true })
 	}
 	for i := range t.replicas {
 		// The objects of earlier scenarios are selected, too.
@@ -198,25 +198,25 @@ func (t *Traffic) Elapsed() time.Duration { return t.now() }
 // History returns the recorded history without the truth. The error reports responses that no fault
 // explains. Call it after Stop.
 func (t *Traffic) History() (*history.History, error) {
-	h := &history.History{Seed: t.seed}
+	result := &history.History{Seed: t.seed}
 	var errs []error
 	for _, w := range t.writers {
-		h.Operations = append(h.Operations, w.operations...)
+		result.Operations = append(result.Operations, w.operations...)
 	}
 	for _, r := range t.readers {
-		h.Reads = append(h.Reads, r.reads...)
+		result.Reads = append(result.Reads, r.reads...)
 		errs = append(errs, r.err)
 	}
 	for _, w := range t.watchers {
 		watch, err := w.waitForWatch()
-		h.Watches = append(h.Watches, watch)
+		result.Watches = append(result.Watches, watch)
 		errs = append(errs, err)
 	}
 	for _, i := range t.informers {
 		watch, err := i.waitForWatch()
 		final, storeErr := i.storedVersions()
-		h.Informers = append(h.Informers, &history.Informer{Watch: *watch, Final: final})
+		result.Informers = append(result.Informers, &history.Informer{Watch: *watch, Final: final})
 		errs = append(errs, err, storeErr)
 	}
-	return h, errors.Join(errs...)
+	return result, errors.Join(errs...)
 }

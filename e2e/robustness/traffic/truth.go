@@ -34,8 +34,8 @@ type Recorder struct {
 }
 
 // NewRecorder returns a recorder. Run records.
-func NewRecorder(c *clientv3.Client) *Recorder {
-	return &Recorder{client: c, start: time.Now(), changed: make(chan struct{})}
+func NewRecorder(client *clientv3.Client) *Recorder {
+	return &Recorder{client: client, start: time.Now(), changed: make(chan struct{})}
 }
 
 // Run records until ctx ends.
@@ -62,12 +62,12 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 	var last int64
 	for _, event := range events {
 		last = max(last, event.Kv.ModRevision)
-		k, ok := parseStorageKey(string(event.Kv.Key))
+		key, ok := parseStorageKey(string(event.Kv.Key))
 		if !ok {
 			continue
 		}
 		change := history.Change{
-			Version: history.Version{Key: k.String(), Revision: event.Kv.ModRevision},
+			Version: history.Version{Key: key.String(), Revision: event.Kv.ModRevision},
 			Deleted: event.Type == mvccpb.DELETE,
 		}
 		if !change.Deleted {
@@ -76,7 +76,7 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 				return fmt.Errorf("%s at revision %d: %w", event.Kv.Key, event.Kv.ModRevision, err)
 			}
 			// A stored object has no resource version.
-			if change.Version, err = storedVersion(k, obj, event.Kv.ModRevision); err != nil {
+			if change.Version, err = storedVersion(key, obj, event.Kv.ModRevision); err != nil {
 				return err
 			}
 		}

@@ -62,31 +62,31 @@ func (w *writer) run(ctx context.Context) {
 
 // sendRandomRequest changes or reads a random object, based on a known version or after a get.
 func (w *writer) sendRandomRequest(ctx context.Context) {
-	k := objectKey{
+	key := objectKey{
 		resource: pickOne(w.rand, resources()), namespace: pickOne(w.rand, w.namespaces),
 		name: fmt.Sprintf("object-%d", w.rand.IntN(namesPerNamespace)),
 	}
-	n := w.rand.IntN(100)
+	choice := w.rand.IntN(100)
 	switch {
-	case n < 25:
-		w.create(ctx, k)
-	case n < 35:
-		w.get(ctx, k)
-	case n < 50:
-		if old, ok := w.known[k]; ok {
-			w.update(ctx, k, old)
+	case choice < 25:
+		w.create(ctx, key)
+	case choice < 35:
+		w.get(ctx, key)
+	case choice < 50:
+		if old, ok := w.known[key]; ok {
+			w.update(ctx, key, old)
 		}
-	case n < 70:
-		if now, ok := w.get(ctx, k); ok {
-			w.update(ctx, k, now)
+	case choice < 70:
+		if now, ok := w.get(ctx, key); ok {
+			w.update(ctx, key, now)
 		}
-	case n < 82:
-		w.patch(ctx, k)
-	case n < 92:
-		w.delete(ctx, k, nil)
+	case choice < 82:
+		w.patch(ctx, key)
+	case choice < 92:
+		w.delete(ctx, key, nil)
 	default:
-		if now, ok := w.get(ctx, k); ok {
-			w.delete(ctx, k, &now)
+		if now, ok := w.get(ctx, key); ok {
+			w.delete(ctx, key, &now)
 		}
 	}
 }
@@ -101,24 +101,24 @@ func (w *writer) newMark() string {
 }
 
 // create creates an object.
-func (w *writer) create(ctx context.Context, k objectKey) {
+func (w *writer) create(ctx context.Context, key objectKey) {
 	op := history.Operation{Verb: history.Create, Value: w.newMark()}
-	body := newObject(k, op.Value, pickOne(w.rand, colors()))
-	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return objectRequest(c.Post(), k).Body(body).Do(ctx).Into(into)
+	body := newObject(key, op.Value, pickOne(w.rand, colors()))
+	w.send(ctx, key, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Post(), key).Body(body).Do(ctx).Into(into)
 	})
 }
 
 // get reads an object. It returns false if it got none.
-func (w *writer) get(ctx context.Context, k objectKey) (observedObject, bool) {
-	return w.send(ctx, k, history.Operation{Verb: history.Get},
+func (w *writer) get(ctx context.Context, key objectKey) (observedObject, bool) {
+	return w.send(ctx, key, history.Operation{Verb: history.Get},
 		func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-			return objectRequest(c.Get(), k).Name(k.name).Do(ctx).Into(into)
+			return objectRequest(c.Get(), key).Name(key.name).Do(ctx).Into(into)
 		})
 }
 
 // update replaces an object if it still has the version old.
-func (w *writer) update(ctx context.Context, k objectKey, old observedObject) {
+func (w *writer) update(ctx context.Context, key objectKey, old observedObject) {
 	op := history.Operation{Verb: history.Update, Value: w.newMark(), Expected: old.value}
 	body := old.obj.DeepCopyObject()
 	object, err := meta.Accessor(body)
@@ -127,13 +127,13 @@ func (w *writer) update(ctx context.Context, k objectKey, old observedObject) {
 	}
 	object.GetAnnotations()[history.MarkAnnotation] = op.Value
 	object.GetLabels()[history.Color] = pickOne(w.rand, colors())
-	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return objectRequest(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	w.send(ctx, key, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Put(), key).Name(key.name).Body(body).Do(ctx).Into(into)
 	})
 }
 
 // patch changes the current version of an object, whatever it is.
-func (w *writer) patch(ctx context.Context, k objectKey) {
+func (w *writer) patch(ctx context.Context, key objectKey) {
 	op := history.Operation{Verb: history.Update, Value: w.newMark()}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{history.MarkAnnotation: op.Value},
@@ -142,13 +142,13 @@ func (w *writer) patch(ctx context.Context, k objectKey) {
 	if err != nil {
 		return
 	}
-	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
-		return objectRequest(c.Patch(types.MergePatchType), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	w.send(ctx, key, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return objectRequest(c.Patch(types.MergePatchType), key).Name(key.name).Body(body).Do(ctx).Into(into)
 	})
 }
 
 // delete deletes an object. If old is not nil, the object must still have that version.
-func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
+func (w *writer) delete(ctx context.Context, key objectKey, old *observedObject) {
 	now := int64(0)
 	deleteOptions := &metav1.DeleteOptions{GracePeriodSeconds: &now}
 	op := history.Operation{Verb: history.Delete}
@@ -161,47 +161,47 @@ func (w *writer) delete(ctx context.Context, k objectKey, old *observedObject) {
 		op.Expected = old.value
 		deleteOptions.Preconditions = &metav1.Preconditions{ResourceVersion: &revision}
 	}
-	w.send(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
-		return objectRequest(c.Delete(), k).Name(k.name).Body(deleteOptions).Do(ctx).Error()
+	w.send(ctx, key, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
+		return objectRequest(c.Delete(), key).Name(key.name).Body(deleteOptions).Do(ctx).Error()
 	})
 }
 
 // send calls request with a client of a replica and records the result as op. It returns the object
 // in the response, or false if there is none.
-func (w *writer) send(ctx context.Context, k objectKey, op history.Operation,
+func (w *writer) send(ctx context.Context, key objectKey, operation history.Operation,
 	request func(context.Context, rest.Interface, runtime.Object) error) (observedObject, bool) {
 	// A started request is awaited even when writing stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	op.Client, op.Key, op.Replica = w.id, k.String(), w.mainReplica
+	operation.Client, operation.Key, operation.Replica = w.id, key.String(), w.mainReplica
 	if w.rand.IntN(4) == 0 {
-		op.Replica = w.rand.IntN(len(w.replicas))
+		operation.Replica = w.rand.IntN(len(w.replicas))
 	}
-	client := w.replicas[op.Replica].typedClient(encoding(w.rand.IntN(int(metadataEncoding))))
-	result := emptyObject(k.resource)
-	op.Start = w.now()
+	client := w.replicas[operation.Replica].typedClient(encoding(w.rand.IntN(int(metadataEncoding))))
+	result := emptyObject(key.resource)
+	operation.Start = w.now()
 	err := request(ctx, client, result)
-	op.End = w.now()
-	now := observedObject{obj: result, value: op.Value}
-	op.Outcome = outcomeOf(err)
-	if op.Outcome == history.Done && op.Verb != history.Delete {
-		version, verr := versionOf(k.resource, result)
+	operation.End = w.now()
+	now := observedObject{obj: result, value: operation.Value}
+	operation.Outcome = outcomeOf(err)
+	if operation.Outcome == history.Done && operation.Verb != history.Delete {
+		version, verr := versionOf(key.resource, result)
 		if verr != nil {
 			// An undecodable response has an unknown outcome. The error stays in the history.
-			op.Outcome = history.Unknown
+			operation.Outcome = history.Unknown
 			err = verr
-		} else if op.Revision = version.Revision; op.Verb == history.Get {
-			op.Value, now.value = version.Value, version.Value
+		} else if operation.Revision = version.Revision; operation.Verb == history.Get {
+			operation.Value, now.value = version.Value, version.Value
 		}
 	}
 	if err != nil {
-		op.Error = err.Error()
+		operation.Error = err.Error()
 	}
-	w.operations = append(w.operations, op)
-	if op.Outcome != history.Done || op.Verb == history.Delete {
+	w.operations = append(w.operations, operation)
+	if operation.Outcome != history.Done || operation.Verb == history.Delete {
 		return observedObject{}, false
 	}
-	w.known[k] = now
+	w.known[key] = now
 	return now, true
 }
 
