@@ -15,7 +15,6 @@ type body struct {
 	stream    *stream
 	expected  int64 // -1 if unknown
 	want100   bool
-	reading   bool   // the handler has called Read
 	beforeEOF func() // fills the trailers; Read calls it before it returns io.EOF
 
 	mu          sync.Mutex // leaf lock
@@ -25,10 +24,12 @@ type body struct {
 	err         error  // returned after data
 	waitingDest []byte // buffer of a Read that waits; write fills it directly
 	destFilled  int    // bytes written to dest
+	consumed    int64  // bytes that Read has returned
+	window      int64  // the receive window of the stream
 }
 
 func newBody(s *stream) *body {
-	b := &body{stream: s, expected: s.declaredLength}
+	b := &body{stream: s, expected: s.declaredLength, window: initialBodyWindow}
 	b.cond.L = &b.mu
 	return b
 }
@@ -98,12 +99,7 @@ func (b *body) Read(data []byte) (int, error) {
 	if len(data) == 0 {
 		return 0, nil
 	}
-	if !b.reading {
-		b.reading = true
-		if b.expected < 0 || b.expected > initialBodyWindow {
-			b.stream.enlargeBodyWindow()
-		}
-	}
+	b.growWindow()
 	n, err := b.readReceived(data)
 	if n > 0 {
 		b.stream.returnConsumed(int64(n))
@@ -124,6 +120,7 @@ func (b *body) readReceived(data []byte) (int, error) {
 		n := b.destFilled
 		b.waitingDest = nil
 		b.destFilled = 0
+		b.consumed += int64(n)
 		if n > 0 {
 			return n, nil
 		}
@@ -140,6 +137,7 @@ func (b *body) readReceived(data []byte) (int, error) {
 	}
 	n := copy(data, b.data[b.read:])
 	b.read += n
+	b.consumed += int64(n)
 	if b.read == len(b.data) {
 		b.data = b.data[:0]
 		b.read = 0
@@ -153,17 +151,37 @@ func (b *body) Close() error {
 	return nil
 }
 
-// enlargeBodyWindow enlarges the stream's window from initialBodyWindow to bodyWindow.
-func (s *stream) enlargeBodyWindow() {
+// bodyWindowGrowth is the factor by which the receive window of a stream grows.
+const bodyWindowGrowth = 4
+
+// growWindow enlarges the receive window of the stream, up to bodyWindow, when the handler has read
+// as many bytes as the window has and continues to read. A handler may wait for memory before it
+// continues. Until then, the client can send no more than the handler has read.
+func (b *body) growWindow() {
+	b.mu.Lock()
+	old := b.window
+	if b.consumed >= old && old < bodyWindow && (b.expected < 0 || b.expected-b.consumed > old) {
+		b.window = min(bodyWindowGrowth*old, bodyWindow)
+	}
+	grown := b.window
+	b.mu.Unlock()
+	if grown > old {
+		b.stream.enlargeBodyWindow(grown-old, grown/4)
+	}
+}
+
+// enlargeBodyWindow enlarges the stream's receive window by n bytes. step is the smallest increment
+// that is announced from now on.
+func (s *stream) enlargeBodyWindow(n, step int64) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.requestEnded || c.streams[s.id] != s {
 		return
 	}
-	s.recvWindow.available += bodyWindow - initialBodyWindow
-	s.recvWindow.step = bodyWindow / 4
-	c.queue.append(appendWindowUpdate(c.scratch[:0], s.id, bodyWindow-initialBodyWindow))
+	s.recvWindow.available += n
+	s.recvWindow.step = step
+	c.queue.append(appendWindowUpdate(c.scratch[:0], s.id, n))
 	c.flush(s)
 }
 

@@ -38,6 +38,43 @@ func TestClosedBodyReturnsCredit(t *testing.T) {
 	client.await(func() bool { return client.ended[id] })
 }
 
+// TestWindowGrowsOnlyWithReads checks that a client can send no more than the handler has read, or
+// the initial window, while the handler waits before it reads on.
+func TestWindowGrowsOnlyWithReads(t *testing.T) {
+	const size, initial = 3 << 20, 65535
+	for _, test := range []struct{ read, window int }{
+		{read: 1, window: initial},
+		{read: initial, window: initial},
+		{read: 4 * initial, window: 4 * initial},
+		{read: 2 << 20, window: 1 << 20},
+	} {
+		read, endHandler := make(chan struct{}), make(chan struct{})
+		client := dialFlow(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, test.read))
+			close(read)
+			<-endHandler
+			_, _ = w.Write([]byte("x"))
+		})
+		id := client.open("/", size)
+		for remaining := test.read; remaining > 0; {
+			client.await(func() bool { return client.sendable(id, remaining) > 0 })
+			n := client.sendableNow(id, remaining)
+			remaining -= n
+			client.send(id, false, make([]byte, n), nil)
+		}
+		<-read
+		close(endHandler)
+		client.await(func() bool { return client.ended[id] })
+		client.mu.Lock()
+		got := client.windows[id]
+		client.mu.Unlock()
+		if got > test.window || got < test.window/2 {
+			t.Errorf("after %d bytes: the client can send %d bytes, want at most %d and at least half of it",
+				test.read, got, test.window)
+		}
+	}
+}
+
 // TestBodyBuffersOnlyUnreadData checks that the buffer of a body does not keep the bytes that the
 // handler has read, if the handler stays one part behind the client.
 func TestBodyBuffersOnlyUnreadData(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 const (
 	// prefaceTimeout is the time for the client's preface and first SETTINGS.
 	prefaceTimeout = 10 * time.Second
-	// initialBodyWindow is the receive window of a stream, in bytes, until its handler reads the
-	// body.
+	// initialBodyWindow is the receive window of a stream, in bytes, until its handler has read as
+	// many bytes.
 	initialBodyWindow = initialWindow
-	// bodyWindow is the receive window of a stream, in bytes, once its handler reads the body.
+	// bodyWindow is the largest receive window of a stream, in bytes; see body.growWindow.
 	bodyWindow = 1 << 20
 	// minConnWindow is the smallest receive window of the connection, in bytes; see connWindow.
 	minConnWindow = 16 << 20

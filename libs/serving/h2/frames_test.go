@@ -221,10 +221,16 @@ func TestDataBeyondWindowEndsConnection(t *testing.T) {
 			client.writeFrame(http2.FrameData, 0, 1, chunk[:len(chunk)-1])
 		}, want: pingAck},
 	})
-	started := make(chan struct{}, 17)
+	// The handler reads as many bytes as the window has, twice, so that the window grows to its maximum.
+	opened := []int{65535, 3*65535 - 1}
+	started := make(chan struct{})
 	client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadFull(r.Body, make([]byte, 1)) // opens the window
-		started <- struct{}{}
+		for _, size := range opened {
+			for _, n := range []int{size, 1} { // reading on opens the window
+				_, _ = io.ReadFull(r.Body, make([]byte, n))
+				started <- struct{}{}
+			}
+		}
 		<-r.Context().Done()
 	})
 	heard := make(chan string, 1)
@@ -241,17 +247,26 @@ func TestDataBeyondWindowEndsConnection(t *testing.T) {
 			}
 		}
 	}()
-	for range 16 {
-		client.sendHeaders(client.id+1, 0, getFields())
-		client.id += 2
-		client.writeFrame(http2.FrameData, 0, client.id-1, "x")
-		<-started
-		for n := 1; n < 1<<20; n += len(chunk) {
-			client.writeFrame(http2.FrameData, 0, client.id-1, chunk[:min(len(chunk), 1<<20-n)])
+	send := func(id uint32, size int) {
+		for n := 0; n < size; n += len(chunk) {
+			client.writeFrame(http2.FrameData, 0, id, chunk[:min(len(chunk), size-n)])
 		}
 	}
-	client.sendHeaders(client.id+1, 0, getFields())
-	client.writeFrame(http2.FrameData, 0, client.id+1, "x")
+	const streams, unread = 22, 768 << 10 // together more than the window of the connection
+	first := client.id + 1
+	for range streams {
+		client.sendHeaders(client.id+1, 0, getFields())
+		client.id += 2
+		for _, size := range opened {
+			send(client.id-1, size)
+			<-started
+			send(client.id-1, 1)
+			<-started
+		}
+	}
+	for i := range streams {
+		send(first+uint32(2*i), unread)
+	}
 	if got := <-heard; got != "FLOW_CONTROL_ERROR" {
 		t.Errorf("got %s, want FLOW_CONTROL_ERROR", got)
 	}
