@@ -33,18 +33,18 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 
 // isSelected reports whether a value is selected, without an index.
 func isSelected(selection objects.Selection, key string, value []byte) bool {
-	e, err := attributesBelow(pods)(key, value)
+	attrs, err := attributesBelow(pods)(key, value)
 	if err != nil {
 		panic(err)
 	}
-	set := map[string]string{"metadata.name": e.Name, "metadata.namespace": e.Namespace}
-	for k, v := range e.Fields.All() {
+	set := map[string]string{"metadata.name": attrs.Name, "metadata.namespace": attrs.Namespace}
+	for k, v := range attrs.Fields.All() {
 		set[k] = v
 	}
-	return (selection.Namespace == "" || selection.Namespace == e.Namespace) &&
-		(selection.Name == "" || selection.Name == e.Name) &&
+	return (selection.Namespace == "" || selection.Namespace == attrs.Namespace) &&
+		(selection.Name == "" || selection.Name == attrs.Name) &&
 		(selection.Fields == nil || selection.Fields.Matches(fieldSet(set))) &&
-		(selection.Labels == nil || selection.Labels.Matches(e.Labels))
+		(selection.Labels == nil || selection.Labels.Matches(attrs.Labels))
 }
 
 // fieldSet holds the fields of an object for the model.
@@ -54,13 +54,13 @@ func (f fieldSet) Has(k string) bool   { _, ok := f[k]; return ok }
 func (f fieldSet) Get(k string) string { return f[k] }
 
 // modelList returns the objects that a list at a revision must return.
-func modelList(m *memStore, rev int64, s objects.Selection, from string) []string {
-	m.mu.Lock()
-	state := m.stateAt(rev)
-	m.mu.Unlock()
+func modelList(store *memStore, rev int64, selection objects.Selection, from string) []string {
+	store.mu.Lock()
+	state := store.stateAt(rev)
+	store.mu.Unlock()
 	out := []string{}
 	for _, key := range slices.Sorted(maps.Keys(state)) {
-		if strings.HasPrefix(key, pods) && key >= from && isSelected(s, key, state[key].Value) {
+		if strings.HasPrefix(key, pods) && key >= from && isSelected(selection, key, state[key].Value) {
 			out = append(out, fmt.Sprintf("%s@%d/%d %s", key, state[key].ModRevision, state[key].CreateRevision, state[key].Value))
 		}
 	}
@@ -68,9 +68,9 @@ func modelList(m *memStore, rev int64, s objects.Selection, from string) []strin
 }
 
 // cacheList returns the objects that a list of a snapshot returns.
-func cacheList(sn watchcache.Snapshot, s objects.Selection, from string) []string {
+func cacheList(snapshot watchcache.Snapshot, selection objects.Selection, from string) []string {
 	out := []string{}
-	sn.Select(s, from, func(e *objects.Entry) bool {
+	snapshot.Select(selection, from, func(e *objects.Entry) bool {
 		out = append(out, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
 		return true
 	})
@@ -78,17 +78,17 @@ func cacheList(sn watchcache.Snapshot, s objects.Selection, from string) []strin
 }
 
 // modelEvents returns the events that a watcher must receive in (after, upTo].
-func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
-	history, _ := m.snapshot()
+func modelEvents(store *memStore, after, upTo int64, selection objects.Selection) []string {
+	history, _ := store.snapshot()
 	last := map[string][]byte{}
 	out := []string{}
 	for _, event := range history {
 		if !strings.HasPrefix(event.Key, pods) || event.Revision > upTo {
 			continue
 		}
-		prev := last[event.Key]
-		wasSelected := prev != nil && isSelected(s, event.Key, prev)
-		nowSelected := event.Value != nil && isSelected(s, event.Key, event.Value)
+		previous := last[event.Key]
+		wasSelected := previous != nil && isSelected(selection, event.Key, previous)
+		nowSelected := event.Value != nil && isSelected(selection, event.Key, event.Value)
 		last[event.Key] = event.Value
 		if event.Revision <= after {
 			continue
@@ -100,7 +100,7 @@ func modelEvents(m *memStore, after, upTo int64, s objects.Selection) []string {
 		case nowSelected:
 			out = append(out, fmt.Sprintf("ADDED %s@%d %s", key, event.Revision, event.Value))
 		case wasSelected:
-			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, event.Revision, prev))
+			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, event.Revision, previous))
 		}
 	}
 	return out
@@ -123,8 +123,8 @@ func drawObject(t *rapid.T) string {
 	return o.String()
 }
 
-// genKey draws a key of a pod. There are few, so that objects change often.
-func genKey(t *rapid.T) string {
+// drawKey draws a key of a pod. There are few, so that objects change often.
+func drawKey(t *rapid.T) string {
 	ns := rapid.SampledFrom([]string{"a", "ab", "b"}).Draw(t, "ns")
 	return fmt.Sprintf("%s%s/%d", pods, ns, rapid.IntRange(0, 5).Draw(t, "name"))
 }
@@ -169,7 +169,7 @@ type machine struct {
 // write writes or deletes an object.
 func (m *machine) write(t *rapid.T) {
 	for range rapid.IntRange(1, 12).Draw(t, "writes") {
-		if key := genKey(t); rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+		if key := drawKey(t); rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
 			m.store.deleteKey(key)
 		} else {
 			m.store.putKey(key, drawObject(t))
@@ -182,7 +182,7 @@ func (m *machine) transaction(t *rapid.T) {
 	seen := map[string]bool{}
 	var ops []keyChange
 	for range rapid.IntRange(2, 6).Draw(t, "ops") {
-		key := genKey(t)
+		key := drawKey(t)
 		if rapid.Bool().Draw(t, "other") {
 			key = strings.Replace(key, "/pods/", "/nodes/", 1)
 		}
@@ -202,19 +202,19 @@ func (m *machine) transaction(t *rapid.T) {
 // read compares a list, at the newest or an older revision, with the model.
 func (m *machine) read(t *rapid.T) {
 	rev := m.awaitWrites()
-	sn := m.pods.Snapshot()
-	if sn.Revision() < rev {
-		t.Fatalf("snapshot at %d, want at least %d", sn.Revision(), rev)
+	snapshot := m.pods.Snapshot()
+	if snapshot.Revision() < rev {
+		t.Fatalf("snapshot at %d, want at least %d", snapshot.Revision(), rev)
 	}
-	m.compare(t, sn)
-	at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at")
-	if old, ok := m.pods.SnapshotAt(at, nil); ok { // otherwise forgotten
-		if old.Revision() != at {
-			t.Fatalf("got snapshot at %d, want %d", old.Revision(), at)
+	m.compare(t, snapshot)
+	revision := rapid.Int64Range(1, snapshot.Revision()).Draw(t, "at")
+	if old, ok := m.pods.SnapshotAt(revision, nil); ok { // otherwise forgotten
+		if old.Revision() != revision {
+			t.Fatalf("got snapshot at %d, want %d", old.Revision(), revision)
 		}
 		m.compare(t, old)
 	}
-	key := genKey(t)
+	key := drawKey(t)
 	want, exists := m.pods.Get(key)
 	got, found := m.pods.Snapshot().Get(key)
 	if got != want || found != exists {
@@ -224,14 +224,14 @@ func (m *machine) read(t *rapid.T) {
 
 // compare compares a list and a count of a snapshot with the model.
 func (m *machine) compare(t *rapid.T, snapshot watchcache.Snapshot) {
-	s := drawSelection(t)
+	selection := drawSelection(t)
 	from := ""
 	if rapid.Bool().Draw(t, "continue") {
-		from = genKey(t)
+		from = drawKey(t)
 	}
-	want := modelList(m.store, snapshot.Revision(), s, from)
-	if got := cacheList(snapshot, s, from); !slices.Equal(got, want) {
-		t.Fatalf("list of %+v from %q at %d:\n got %q\nwant %q", s, from, snapshot.Revision(), got, want)
+	want := modelList(m.store, snapshot.Revision(), selection, from)
+	if got := cacheList(snapshot, selection, from); !slices.Equal(got, want) {
+		t.Fatalf("list of %+v from %q at %d:\n got %q\nwant %q", selection, from, snapshot.Revision(), got, want)
 	}
 	prefix := pods + rapid.SampledFrom([]string{"", "a/", "ab/", "none/"}).Draw(t, "prefix")
 	n := 0
@@ -261,13 +261,13 @@ func (m *machine) watchFrom(t *rapid.T) {
 		after:     opts.AfterRevision,
 		size:      rapid.IntRange(1, 9).Draw(t, "buffer"),
 	})
-	mw := m.watchers[len(m.watchers)-1]
+	watched := m.watchers[len(m.watchers)-1]
 	if opts.Initial == watchcache.InitialNone {
 		return
 	}
-	mw.after = -1
+	watched.after = -1
 	if readNow := !rapid.Bool().Draw(t, "later"); readNow {
-		m.drainWatcher(t, mw)
+		m.drainWatcher(t, watched)
 	}
 }
 
@@ -279,22 +279,22 @@ func (m *machine) drainWatcher(t *rapid.T, watched *modelWatcher) bool {
 
 	// 1. The initial state comes first, and ends with a bookmark.
 	if watched.after < 0 && (err == nil || len(evs) > 0) {
-		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
-		if i < 0 && isExpired(err) { // expired while it was sent
+		bookmark := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
+		if bookmark < 0 && isExpired(err) { // expired while it was sent
 			return false
 		}
-		if i < 0 {
+		if bookmark < 0 {
 			t.Fatalf("got events %q, %v, want the end of the initial state", formatEvents(evs), err)
 		}
-		watched.after = evs[i].Revision
+		watched.after = evs[bookmark].Revision
 		got := []string{}
-		for _, ev := range evs[:i] {
+		for _, ev := range evs[:bookmark] {
 			got = append(got, fmt.Sprintf("%s@%d/%d %s", ev.Entry.Key(), ev.Revision, ev.Entry.CreateRevision, ev.Entry.Stored()))
 		}
 		if want := modelList(m.store, watched.after, watched.selection, ""); !slices.Equal(got, want) {
 			t.Fatalf("initial state of %+v at %d:\n got %q\nwant %q", watched.selection, watched.after, got, want)
 		}
-		evs = evs[i+1:]
+		evs = evs[bookmark+1:]
 	}
 
 	// 2. An expired watcher has received a prefix of the events, every other watcher all of them.

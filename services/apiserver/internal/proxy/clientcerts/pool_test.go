@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // writeCertificate returns the files of a new certificate for a name.
@@ -169,7 +170,7 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
-		t.Error("an idle connection with the old certificate was not closed")
+		t.Error("idle connection with the old certificate: got it open, want it closed")
 	}
 }
 
@@ -189,32 +190,32 @@ func TestReloadingCertificateReloadsFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c, k := writeCertificate(t, "first")
-		copyFile(c, cert)
-		copyFile(k, key)
+		certFile, keyFile := writeCertificate(t, "first")
+		copyFile(certFile, cert)
+		copyFile(keyFile, key)
 		pair, err := tlsfiles.LoadPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		current := clientcerts.ReloadingCertificate(pair)
 		first := current()
-		c, k = writeCertificate(t, "second")
+		certFile, keyFile = writeCertificate(t, "second")
 		if current() != first {
-			t.Error("the certificate changed without a change of the files")
+			t.Error("unchanged files: got another certificate, want the cached one")
 		}
 		time.Sleep(time.Second)
-		copyFile(c, cert)
+		copyFile(certFile, cert)
 		if got := current(); got != first {
 			t.Errorf("incomplete renewal: got the certificate of %s, want that of first", got.Leaf.DNSNames)
 		}
 		time.Sleep(time.Second)
-		copyFile(k, key)
+		copyFile(keyFile, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
 			t.Errorf("after a second: got the certificate of %s, want second", got)
 		}
-		c, k = writeCertificate(t, "third")
-		copyFile(c, cert)
-		copyFile(k, key)
+		certFile, keyFile = writeCertificate(t, "third")
+		copyFile(certFile, cert)
+		copyFile(keyFile, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
 			t.Errorf("within the second: got the certificate of %s, want second", got)
 		}

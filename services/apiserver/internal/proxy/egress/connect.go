@@ -21,27 +21,27 @@ const maxResponse = 64 << 10
 // connectProxy is a proxy that speaks HTTP CONNECT.
 type connectProxy struct {
 	network, address string
-	security         *tls.Config // nil without TLS
+	tlsConfig        *tls.Config // nil without TLS
 }
 
 // newConnectProxy returns the proxy at a URL. It reads the client certificate for each
 // connection, because it may be renewed.
 func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
-	u, err := url.Parse(t.URL)
+	proxyURL, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, fmt.Errorf("invalid proxy server url %q: %w", t.URL, err)
 	}
-	c := &connectProxy{network: "tcp", address: u.Host}
-	if u.Port() == "" {
-		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the service name of the port
+	created := &connectProxy{network: "tcp", address: proxyURL.Host}
+	if proxyURL.Port() == "" {
+		created.address = net.JoinHostPort(proxyURL.Hostname(), proxyURL.Scheme) // by the service name of the port
 	}
 	if tlsConfig := t.TLSConfig; tlsConfig != nil {
 		if _, err := tls.LoadX509KeyPair(tlsConfig.ClientCert, tlsConfig.ClientKey); err != nil {
 			return nil, fmt.Errorf("failed to read key pair %s & %s, got %w", tlsConfig.ClientCert, tlsConfig.ClientKey, err)
 		}
-		c.security = &tls.Config{
+		created.tlsConfig = &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			ServerName: u.Hostname(),
+			ServerName: proxyURL.Hostname(),
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				pair, err := tls.LoadX509KeyPair(tlsConfig.ClientCert, tlsConfig.ClientKey)
 				return &pair, err
@@ -52,19 +52,19 @@ func newConnectProxy(t *TCPTransport) (*connectProxy, error) {
 			if err != nil {
 				return nil, fmt.Errorf("failed to read cert file %s, got %w", tlsConfig.CABundle, err)
 			}
-			c.security.RootCAs = x509.NewCertPool()
-			if !c.security.RootCAs.AppendCertsFromPEM(pem) {
+			created.tlsConfig.RootCAs = x509.NewCertPool()
+			if !created.tlsConfig.RootCAs.AppendCertsFromPEM(pem) {
 				return nil, fmt.Errorf("failed to append CA cert %s to the cert pool", tlsConfig.CABundle)
 			}
 		}
 	}
-	return c, nil
+	return created, nil
 }
 
 func (c *connectProxy) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
-	if c.security != nil {
-		dial = (&tls.Dialer{Config: c.security}).DialContext
+	if c.tlsConfig != nil {
+		dial = (&tls.Dialer{Config: c.tlsConfig}).DialContext
 	}
 	conn, err := dial(ctx, c.network, c.address)
 	if err != nil {

@@ -39,33 +39,33 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 type Selector struct{ dialers map[Network]*dialer }
 
 // New returns a Selector for a valid configuration. It does not connect to the proxies.
-func New(c *Configuration, registerer prometheus.Registerer) (*Selector, error) {
-	m, err := newMetrics(registerer)
+func New(configuration *Configuration, registerer prometheus.Registerer) (*Selector, error) {
+	registered, err := newMetrics(registerer)
 	if err != nil {
 		return nil, err
 	}
 	out := &Selector{dialers: map[Network]*dialer{}}
-	for i := range c.EgressSelections {
-		selection := &c.EgressSelections[i]
-		d := &dialer{metrics: m}
+	for i := range configuration.EgressSelections {
+		selection := &configuration.EgressSelections[i]
+		created := &dialer{metrics: registered}
 		t := selection.Connection.Transport
 		switch {
 		case selection.Connection.ProxyProtocol == GRPC:
-			d.proxy = &konnectivity{socket: t.UDS.UDSName, closeTimeout: client.CloseTimeout}
-			d.labels = []string{"grpc", "uds"}
+			created.proxy = &konnectivity{socket: t.UDS.UDSName, closeTimeout: client.CloseTimeout}
+			created.labels = []string{"grpc", "uds"}
 			exposeTunnels(registerer)
 		case selection.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
-			d.proxy = &connectProxy{network: "unix", address: t.UDS.UDSName}
-			d.labels = []string{"http_connect", "uds"}
+			created.proxy = &connectProxy{network: "unix", address: t.UDS.UDSName}
+			created.labels = []string{"http_connect", "uds"}
 		case selection.Connection.ProxyProtocol == HTTPConnect:
-			if d.proxy, err = newConnectProxy(t.TCP); err != nil {
+			if created.proxy, err = newConnectProxy(t.TCP); err != nil {
 				return nil, fmt.Errorf("egress selection %s: %w", selection.Name, err)
 			}
-			d.labels = []string{"http_connect", "tcp"}
+			created.labels = []string{"http_connect", "tcp"}
 		default:
 			continue
 		}
-		out.dialers[selection.network()] = d
+		out.dialers[selection.network()] = created
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func (s *Selector) DialerFor(n Network) Dial {
 	if s == nil || s.dialers[n] == nil {
 		return nil
 	}
-	return s.dialers[n].dial
+	return s.dialers[n].dialCounted
 }
 
 // proxy opens connections in two steps that can fail separately.
@@ -97,8 +97,8 @@ type dialer struct {
 	metrics *metrics
 }
 
-// dial connects to addr through the proxy and records the result.
-func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialCounted connects to addr through the proxy and records the result.
+func (d *dialer) dialCounted(ctx context.Context, network, addr string) (net.Conn, error) {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, errors.New("proxies support only TCP, not " + network)
 	}

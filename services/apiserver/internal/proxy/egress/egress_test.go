@@ -22,10 +22,10 @@ import (
 	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
 )
 
-// selector returns a Selector with one proxied network.
-func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.Selector {
+// selectorOf returns a Selector with one proxied network.
+func selectorOf(t *testing.T, r prometheus.Registerer, connection string) *egress.Selector {
 	t.Helper()
-	c, err := egress.Read(file(t,
+	c, err := egress.Read(writeConfigFile(t,
 		fmt.Sprintf(`{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":%s},{"name":"etcd","connection":{"proxyProtocol":"Direct"}}]}`,
 			connection)))
 	if err != nil {
@@ -38,8 +38,8 @@ func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.
 	return s
 }
 
-// file writes text to a configuration file.
-func file(t *testing.T, text string) string {
+// writeConfigFile writes text to a configuration file.
+func writeConfigFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "egress.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -74,9 +74,9 @@ func startEcho(t *testing.T, greets bool) string {
 	return listener.Addr().String()
 }
 
-// transports returns the kinds of proxies. Each function starts one and returns its configuration
+// proxyTransports returns the kinds of proxies. Each function starts one and returns its configuration
 // and metric labels.
-func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection string, labels []string) {
+func proxyTransports() map[string]func(*testing.T, *egresstest.Proxy) (connection string, labels []string) {
 	return map[string]func(*testing.T, *egresstest.Proxy) (string, []string){
 		"CONNECT at a socket": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
 			l, path := egresstest.Socket(t)
@@ -107,21 +107,21 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 	}
 }
 
-// wantError dials an address in the network of the cluster. The error must contain all wanted
+// wantDialError dials an address in the network of the cluster. The error must contain all wanted
 // texts.
-func wantError(t *testing.T, s *egress.Selector, addr string, want ...string) {
+func wantDialError(t *testing.T, s *egress.Selector, addr string, want ...string) {
 	t.Helper()
 	_, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr)
 	for _, text := range want {
 		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("dial of %s = %v, want an error that contains %q", addr, err, text)
+			t.Errorf("dial of %s: got %v, want an error that contains %q", addr, err, text)
 		}
 	}
 }
 
 // TestDialThroughProxy checks connections, errors and metrics of dials through each kind of proxy.
 func TestDialThroughProxy(t *testing.T) {
-	for name, serve := range transports() {
+	for name, serve := range proxyTransports() {
 		t.Run(name, func(t *testing.T) {
 			proxy := &egresstest.Proxy{}
 			// gRPC tunnels may lose data that the server sends before the client.
@@ -129,12 +129,12 @@ func TestDialThroughProxy(t *testing.T) {
 			proxy.Forward("far.invalid:7", startEcho(t, greets))
 			connection, labels := serve(t, proxy)
 			reg := prometheus.NewRegistry()
-			s := selector(t, reg, connection)
-			if s.DialerFor(egress.Etcd) != nil || s.DialerFor(egress.ControlPlane) != nil {
+			selector := selectorOf(t, reg, connection)
+			if selector.DialerFor(egress.Etcd) != nil || selector.DialerFor(egress.ControlPlane) != nil {
 				t.Error("DialerFor returned a proxy for a direct network, want nil")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			conn, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7")
+			conn, err := selector.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,24 +142,24 @@ func TestDialThroughProxy(t *testing.T) {
 			read := bufio.NewReader(conn)
 			if greets {
 				if line, err := read.ReadString('\n'); line != "hello\n" || err != nil {
-					t.Errorf("ReadString = %q, %v, want %q", line, err, "hello\n")
+					t.Errorf("ReadString: got %q, %v, want %q", line, err, "hello\n")
 				}
 			}
 			if _, err := io.WriteString(conn, "again\n"); err != nil {
 				t.Error(err)
 			}
 			if line, err := read.ReadString('\n'); line != "again\n" || err != nil {
-				t.Errorf("ReadString = %q, %v, want %q", line, err, "again\n")
+				t.Errorf("ReadString: got %q, %v, want %q", line, err, "again\n")
 			}
 			if conn.RemoteAddr() == nil || conn.LocalAddr() == nil {
-				t.Errorf("addresses = %v, %v, want both", conn.RemoteAddr(), conn.LocalAddr())
+				t.Errorf("got addresses %v, %v, want both", conn.RemoteAddr(), conn.LocalAddr())
 			}
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			wantError(t, s, "absent.invalid:1", "proxy error from ", "while dialing absent.invalid:1")
-			if asked := proxy.RequestedAddresses(); !slices.Equal(asked, []string{"absent.invalid:1", "far.invalid:7"}) {
-				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", asked)
+			wantDialError(t, selector, "absent.invalid:1", "proxy error from ", "while dialing absent.invalid:1")
+			if requested := proxy.RequestedAddresses(); !slices.Equal(requested, []string{"absent.invalid:1", "far.invalid:7"}) {
+				t.Errorf("got connections to %v, want absent.invalid:1 and far.invalid:7", requested)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])
 			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
@@ -190,7 +190,7 @@ func TestDialThroughMissingProxyFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			wantError(t, selector(t, reg, connection), "far.invalid:7", `dialing proxy "/no/such" failed`)
+			wantDialError(t, selectorOf(t, reg, connection), "far.invalid:7", `dialing proxy "/no/such" failed`)
 			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
 # TYPE apiserver_egress_dialer_dial_failure_count counter
 apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport="uds"} 1
@@ -202,13 +202,13 @@ apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport
 	}
 }
 
-// TestSilentProxyEndsWithContext checks that a dial ends with its context.
-func TestSilentProxyEndsWithContext(t *testing.T) {
-	l, path := egresstest.Socket(t)
-	t.Cleanup(func() { _ = l.Close() })
+// TestDialOfSilentProxyEndsWithContext checks that a dial ends with its context.
+func TestDialOfSilentProxyEndsWithContext(t *testing.T) {
+	listener, path := egresstest.Socket(t)
+	t.Cleanup(func() { _ = listener.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		conn, err := l.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -217,20 +217,20 @@ func TestSilentProxyEndsWithContext(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}()
-	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
-	if _, err := s.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
-		t.Errorf("dial = %v, want %v", err, context.Canceled)
+	selector := selectorOf(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
+	if _, err := selector.DialerFor(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
+		t.Errorf("dial: got %v, want %v", err, context.Canceled)
 	}
 }
 
-// TestConnectResponseHasNoBody checks that data after the headers belongs to the server, whatever
+// TestDataAfterConnectHeadersBelongsToServer checks that data after the headers belongs to the server, whatever
 // the headers say.
-func TestConnectResponseHasNoBody(t *testing.T) {
+func TestDataAfterConnectHeadersBelongsToServer(t *testing.T) {
 	for _, header := range []string{"Transfer-Encoding: chunked", "Content-Length: 9"} {
-		l, path := egresstest.Socket(t)
-		t.Cleanup(func() { _ = l.Close() })
+		listener, path := egresstest.Socket(t)
+		t.Cleanup(func() { _ = listener.Close() })
 		go func() {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -242,8 +242,8 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+header+"\r\n\r\n")
 			_, _ = io.Copy(conn, read) // the server waits for data
 		}()
-		s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
-		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		selector := selectorOf(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
+		conn, err := selector.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 		if err != nil {
 			t.Fatalf("%s: %v", header, err)
 		}
@@ -260,23 +260,23 @@ func TestConnectResponseHasNoBody(t *testing.T) {
 
 // TestInvalidAddressIsNotSent checks that an address cannot inject lines into the CONNECT request.
 func TestInvalidAddressIsNotSent(t *testing.T) {
-	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
+	selector := selectorOf(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
 	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
 		var invalid *net.AddrError
-		if _, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &invalid) {
-			t.Errorf("dial of %q = %v, want a *net.AddrError", addr, err)
+		if _, err := selector.DialerFor(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &invalid) {
+			t.Errorf("dial of %q: got %v, want a *net.AddrError", addr, err)
 		}
 	}
 }
 
 // TestBlockedTunnelCanBeClosed checks that Close ends a blocked write.
 func TestBlockedTunnelCanBeClosed(t *testing.T) {
-	p := &egresstest.Proxy{StopReading: true}
-	l, path := egresstest.Socket(t)
-	p.ServeGRPC(t, l)
-	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
-	s.SetCloseTimeout(10 * time.Millisecond)
-	conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+	proxy := &egresstest.Proxy{StopReading: true}
+	listener, path := egresstest.Socket(t)
+	proxy.ServeGRPC(t, listener)
+	selector := selectorOf(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	selector.SetCloseTimeout(10 * time.Millisecond)
+	conn, err := selector.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,10 +301,10 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 	p := &egresstest.Proxy{}
 	l := egresstest.ListenTLS(t, cert, key)
 	p.Connect(t, l)
-	s := selector(t, prometheus.NewRegistry(),
+	s := selectorOf(t, prometheus.NewRegistry(),
 		fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`,
 			l.Addr(), other, cert, key))
-	wantError(t, s, "far.invalid:7", "x509")
+	wantDialError(t, s, "far.invalid:7", "x509")
 	if asked := p.RequestedAddresses(); len(asked) != 0 {
 		t.Errorf("got connections to %v, want none", asked)
 	}
@@ -313,8 +313,8 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 // TestReadRejectsInvalidFiles checks the errors of Read, which have the wording of Kubernetes.
 func TestReadRejectsInvalidFiles(t *testing.T) {
 	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
-	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
-	here := file(t, "x")
+	oneSelection := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
+	here := writeConfigFile(t, "x")
 	for _, test := range []struct{ name, text, want string }{
 		{name: "empty file", want: "Object 'Kind' is missing"},
 		{
@@ -334,67 +334,67 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 		},
 		{
 			name: "no protocol",
-			text: one(`{}`),
+			text: oneSelection(`{}`),
 			want: `service.connection.protocol: Unsupported value: "": supported values: "Direct", "HTTPConnect", "GRPC"`,
 		},
 		{
 			name: "direct connection with a transport",
-			text: one(`{"proxyProtocol":"Direct","transport":{}}`),
+			text: oneSelection(`{"proxyProtocol":"Direct","transport":{}}`),
 			want: `service.connection.transport: Invalid value: "direct": Transport config should be absent for direct connect`,
 		},
 		{
 			name: "no transport",
-			text: one(`{"proxyProtocol":"HTTPConnect"}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect"}`),
 			want: "service.connection.transport: Required value: transport must be set for HTTPConnect",
 		},
 		{
 			name: "empty transport",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{}}`),
 			want: "service.connection.tcp: Required value: One of TCP or UDS must be set",
 		},
 		{
 			name: "TCP and UDS",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"u"},"uds":{"udsName":"s"}}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"u"},"uds":{"udsName":"s"}}}`),
 			want: "TCP and UDS cannot both be set",
 		},
 		{
 			name: "gRPC without a transport",
-			text: one(`{"proxyProtocol":"GRPC"}`),
+			text: oneSelection(`{"proxyProtocol":"GRPC"}`),
 			want: "service.connection.transport: Required value: transport must be set for GRPC",
 		},
 		{
 			name: "gRPC over TCP",
-			text: one(`{"proxyProtocol":"GRPC","transport":{"tcp":{"url":"https://a"}}}`),
+			text: oneSelection(`{"proxyProtocol":"GRPC","transport":{"tcp":{"url":"https://a"}}}`),
 			want: "service.connection.uds: Required value: UDS must be set with GRPC",
 		},
 		{
 			name: "UDS without a socket name",
-			text: one(`{"proxyProtocol":"GRPC","transport":{"uds":{}}}`),
+			text: oneSelection(`{"proxyProtocol":"GRPC","transport":{"uds":{}}}`),
 			want: `service.connection.udsName: Invalid value: "nil": UDSName should be present for UDS connections`,
 		},
 		{
 			name: "unsupported scheme",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"ftp://a"}}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"ftp://a"}}}`),
 			want: `service.connection.url: Invalid value: "ftp://a": supported connection protocols are http:// and https://`,
 		},
 		{
 			name: "TLS over HTTP",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://a","tlsConfig":{}}}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://a","tlsConfig":{}}}}`),
 			want: "TLSConfig config should not be present when using HTTP",
 		},
 		{
 			name: "HTTPS without TLS",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a"}}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a"}}}`),
 			want: "service.connection.tlsConfig: Required value: TLSConfig must be present when using HTTPS",
 		},
 		{
 			name: "no client certificate",
-			text: one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":"/no/such"}}}}`),
+			text: oneSelection(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":"/no/such"}}}}`),
 			want: `[service.connection.tlsConfig.caBundle: Invalid value: "/no/such": TLS config ca bundle does not exist, service.connection.tlsConfig.clientCert: Invalid value: "nil": Using TLS requires clientCert, service.connection.tlsConfig.clientKey: Invalid value: "nil": Using TLS requires clientKey]`,
 		},
 		{
 			name: "missing certificate files",
-			text: one(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`,
+			text: oneSelection(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`,
 				here)),
 			want: `[service.connection.tlsConfig.clientCert: Invalid value: "/no/a": TLS client cert does not exist, service.connection.tlsConfig.clientKey: Invalid value: "/no/b": TLS client key does not exist]`,
 		},
@@ -411,7 +411,7 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if _, err := egress.Read(file(t, test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := egress.Read(writeConfigFile(t, test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Read = %v, want an error that contains %q", err, test.want)
 			}
 		})

@@ -60,14 +60,14 @@ func TestNewRejectsUnusableProxies(t *testing.T) {
 // TestNilSelectorHasNoProxies checks that a nil Selector makes all connections direct.
 func TestNilSelectorHasNoProxies(t *testing.T) {
 	if (*egress.Selector)(nil).DialerFor(egress.Cluster) != nil {
-		t.Error("got a dialer from a nil Selector")
+		t.Error("nil Selector: got a dialer, want none")
 	}
 }
 
 // TestProxyDialsOnlyTCP checks that a dial function supports only TCP, and that the port of a proxy
 // URL defaults to that of its scheme.
 func TestProxyDialsOnlyTCP(t *testing.T) {
-	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://127.66.77.88"}}}`)
+	s := selectorOf(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://127.66.77.88"}}}`)
 	for network, want := range map[string]string{
 		"udp":  "proxies support only TCP, not udp",
 		"unix": "proxies support only TCP",
@@ -76,7 +76,7 @@ func TestProxyDialsOnlyTCP(t *testing.T) {
 	} {
 		_, err := s.DialerFor(egress.Cluster)(t.Context(), network, "10.0.0.1:80")
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("dial of %s = %v, want an error that contains %q", network, err, want)
+			t.Errorf("dial of %s: got %v, want an error that contains %q", network, err, want)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestProxyDialsOnlyTCP(t *testing.T) {
 func TestReadRejectsLongFile(t *testing.T) {
 	const text = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration"}`
 	for size, long := range map[int]bool{1 << 20: false, 1<<20 + 1: true} {
-		_, err := egress.Read(file(t, text+strings.Repeat(" ", size-len(text))))
+		_, err := egress.Read(writeConfigFile(t, text+strings.Repeat(" ", size-len(text))))
 		if got := err != nil && strings.Contains(err.Error(), "the file is too long"); got != long || !long && err != nil {
 			t.Errorf("Read of %d bytes = %v, want rejected: %t", size, err, long)
 		}
@@ -132,7 +132,7 @@ func TestDeepCopyIsIndependent(t *testing.T) {
 	all[2].Name = "x"
 	all[3].Name = "x"
 	if !reflect.DeepEqual(first, newConfiguration()) {
-		t.Error("changing the copy changed the original")
+		t.Error("change of the copy: got the original changed, want it unchanged")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestSecondSelectorOfRegistryFails(t *testing.T) {
 // operating system, is valid.
 func TestCABundleIsOptional(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
-	selector(t, prometheus.NewRegistry(),
+	selectorOf(t, prometheus.NewRegistry(),
 		fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://127.0.0.1:1","tlsConfig":{"clientCert":%q,"clientKey":%q}}}}`,
 			cert, key))
 }
@@ -164,10 +164,10 @@ func TestWriteDeadlineClosesTunnel(t *testing.T) {
 	p.Forward("far.invalid:7", startEcho(t, false))
 	l, path := egresstest.Socket(t)
 	p.ServeGRPC(t, l)
-	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
-	s.SetCloseTimeout(10 * time.Millisecond)
+	selector := selectorOf(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	selector.SetCloseTimeout(10 * time.Millisecond)
 	dial := func() net.Conn {
-		conn, err := s.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		conn, err := selector.DialerFor(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
 		if err != nil {
 			t.Fatal(err)
 		}

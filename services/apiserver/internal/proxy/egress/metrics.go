@@ -14,7 +14,7 @@ type metrics struct {
 
 // newMetrics registers the metrics.
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
+	created := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_egress_dialer_dial_start_total",
 			Help: "[ALPHA] Connections started through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).",
@@ -29,5 +29,5 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5},
 		}, []string{"protocol", "transport"}),
 	}
-	return m, errors.Join(registerer.Register(m.starts), registerer.Register(m.failures), registerer.Register(m.duration))
+	return created, errors.Join(registerer.Register(created.starts), registerer.Register(created.failures), registerer.Register(created.duration))
 }

@@ -10,21 +10,21 @@ import (
 
 // validate returns errors with the paths and the wording of Kubernetes, including its oddities.
 func (c *Configuration) validate() (errs field.ErrorList) {
-	at := field.NewPath("service", "connection")
+	path := field.NewPath("service", "connection")
 	for _, selection := range c.EgressSelections {
 		t := selection.Connection.Transport
 		switch selection.Connection.ProxyProtocol {
 		case Direct:
 			if t != nil {
-				errs = append(errs, field.Invalid(at.Child("transport"), "direct", "Transport config should be absent for direct connect"))
+				errs = append(errs, field.Invalid(path.Child("transport"), "direct", "Transport config should be absent for direct connect"))
 			}
 		case HTTPConnect:
-			errs = append(errs, t.validateConnect(at)...)
+			errs = append(errs, t.validateConnect(path)...)
 		case GRPC:
-			errs = append(errs, t.validateGRPC(at)...)
+			errs = append(errs, t.validateGRPC(path)...)
 		default:
 			errs = append(errs,
-				field.NotSupported(at.Child("protocol"), selection.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
+				field.NotSupported(path.Child("protocol"), selection.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
 		}
 	}
 	seen := map[Network]bool{}
@@ -33,9 +33,9 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 		known := []Network{Cluster, ControlPlane, Etcd}
 		switch {
 		case seen[n]:
-			errs = append(errs, field.Duplicate(at.Index(i), string(n)))
+			errs = append(errs, field.Duplicate(path.Index(i), string(n)))
 		case !slices.Contains(known, n):
-			errs = append(errs, field.NotSupported(at, n, known))
+			errs = append(errs, field.NotSupported(path, n, known))
 		}
 		seen[n] = true
 	}

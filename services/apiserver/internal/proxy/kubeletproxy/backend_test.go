@@ -34,7 +34,7 @@ func webSocket(protocol string) string {
 var paths = map[string]string{
 	"/plain/target": "", "/plain/kubelet": "", "/log": "",
 	"/target": upgradeHeaders, "/kubelet": upgradeHeaders, "/exec": upgradeHeaders, "/port": upgradeHeaders,
-	"/exec/translated": webSocket(channels), "/port/tunnelled": webSocket(tunnelled),
+	"/exec/translated": webSocket(channelProtocol), "/port/tunnelled": webSocket(tunnelProtocol),
 }
 
 // rawBackend is a front end for a backend that writes raw responses, as a pod and as a kubelet.

@@ -45,8 +45,8 @@ func counters(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	return out
 }
 
-// dial opens a WebSocket at a path of the front end.
-func (f *front) dial(t *testing.T, path, protocol string) (*websocket.Conn, int, string) {
+// dialWebSocket opens a WebSocket at a path of the front end.
+func (f *front) dialWebSocket(t *testing.T, path, protocol string) (*websocket.Conn, int, string) {
 	t.Helper()
 	d := websocket.Dialer{Subprotocols: []string{protocol}}
 	ws, resp, err := d.DialContext(t.Context(), "ws"+strings.TrimPrefix(f.URL, "http")+path, nil)
@@ -62,15 +62,15 @@ func (f *front) dial(t *testing.T, path, protocol string) (*websocket.Conn, int,
 }
 
 const (
-	tunnelled = "SPDY/3.1+portforward.k8s.io"
-	channels  = "v5.channel.k8s.io"
+	tunnelProtocol  = "SPDY/3.1+portforward.k8s.io"
+	channelProtocol = "v5.channel.k8s.io"
 )
 
 // TestKubeletErrorsReachClient checks that the status and the text of an error, up to a limit,
 // reach the client of a log or a port-forward, and that port-forwards are counted by status.
 func TestKubeletErrorsReachClient(t *testing.T) {
 	front := newFront(t, translate)
-	for how, test := range map[string]struct {
+	for name, test := range map[string]struct {
 		code int
 		text string
 	}{
@@ -86,11 +86,11 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 		"api-409": {code: http.StatusConflict, text: "the server reported a conflict"},
 	} {
 		at := *front.kubelet
-		at.Path = "/containerLogs/ns/p/" + how
-		log, err := front.up.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
+		at.Path = "/containerLogs/ns/p/" + name
+		log, err := front.upstream.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
 		if err == nil {
 			log.Close()
-			t.Errorf("log %s: got no error, want one", how)
+			t.Errorf("log %s: got no error, want one", name)
 			continue
 		}
 		w := httptest.NewRecorder()
@@ -99,14 +99,14 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 			!strings.Contains(w.Body.String(), test.text) ||
 			w.Body.Len() > 51<<10 {
 			t.Errorf("log %s: got status %d, %d bytes: %.200s, want %d and %q in at most 51 KiB",
-				how, w.Code, w.Body.Len(), w.Body, test.code, test.text)
+				name, w.Code, w.Body.Len(), w.Body, test.code, test.text)
 		}
 		if test.code == http.StatusSwitchingProtocols {
 			continue // starts a port-forward
 		}
-		ws, code, text := front.dial(t, "/portForward/ns/p/"+how, tunnelled)
+		ws, code, text := front.dialWebSocket(t, "/portForward/ns/p/"+name, tunnelProtocol)
 		if ws != nil || code != test.code || !strings.Contains(text, test.text) {
-			t.Errorf("port %s: got status %d: %s, want %d and %q", how, code, text, test.code, test.text)
+			t.Errorf("port %s: got status %d: %s, want %d and %q", name, code, text, test.code, test.text)
 		}
 	}
 	got := counters(t, front.registry)
@@ -121,24 +121,24 @@ func TestKubeletErrorsReachClient(t *testing.T) {
 // as 200, whatever its exit code.
 func TestCommandResultsAreCounted(t *testing.T) {
 	front := newFront(t, translate)
-	run := func(path string) error {
+	runCommand := func(path string) error {
 		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: front.URL}, http.MethodGet, front.URL+path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 	}
-	if err := run("/exec/ns/pod/c?stdout=true&command=true"); err != nil {
+	if err := runCommand("/exec/ns/pod/c?stdout=true&command=true"); err != nil {
 		t.Error(err)
 	}
-	if err := run("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
+	if err := runCommand("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
 		t.Error("command with exit code 7: got no error, want one")
 	}
-	err := run("/exec/ns/pod/api-404?stdout=true")
+	err := runCommand("/exec/ns/pod/api-404?stdout=true")
 	if err == nil || !strings.Contains(err.Error(), "rejected by the API") || strings.Contains(err.Error(), "Internal error") {
 		t.Errorf("got %v, want the error of the kubelet", err)
 	}
-	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {
+	if err := runCommand("/exec/ns/pod/hangup?stdout=true"); err == nil {
 		t.Error("broken connection: got no error, want one")
 	}
 	got := counters(t, front.registry)
@@ -153,7 +153,7 @@ func TestCommandResultsAreCounted(t *testing.T) {
 // handshake gets 400.
 func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 	f := newFront(t, translate)
-	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
+	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channelProtocol, "/portForward/ns/pod": tunnelProtocol} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -180,8 +180,8 @@ func TestInvalidHandshakeIsBadRequest(t *testing.T) {
 // WebSocket client. The kubelet of the test rejects WebSocket.
 func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
 	f := newFront(t, untranslated)
-	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
-		if ws, code, text := f.dial(t, path, protocol); ws != nil || code < http.StatusBadRequest {
+	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channelProtocol, "/portForward/ns/pod": tunnelProtocol} {
+		if ws, code, text := f.dialWebSocket(t, path, protocol); ws != nil || code < http.StatusBadRequest {
 			t.Errorf("%s: got status %d: %s, want a rejection", path, code, text)
 		}
 	}
@@ -193,20 +193,20 @@ func TestHijackedConnectionEndsWithRequest(t *testing.T) {
 	front := newFront(t, translate)
 	ctx, cancel := context.WithCancel(t.Context())
 	front.ctx = ctx
-	for name, x := range front.executors(t, "stdin=true&stdout=true&command=cat") {
-		in, say := io.Pipe()
+	for name, executor := range front.executors(t, "stdin=true&stdout=true&command=cat") {
+		in, input := io.Pipe()
 		out, seen := io.Pipe()
 		done := make(chan error, 1)
 		go func() {
-			done <- x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: seen})
+			done <- executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: seen})
 		}()
-		go func() { _, _ = say.Write([]byte("x")) }()
+		go func() { _, _ = input.Write([]byte("x")) }()
 		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
 		<-done // the connection has ended
-		say.Close()
+		input.Close()
 		out.Close()
 		t.Log(name)
 		ctx, cancel = context.WithCancel(t.Context())
@@ -252,20 +252,20 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	defer server.Close()
-	options := verified(t, server)
+	options := optionsTrusting(t, server)
 	options.CertFile, options.KeyFile = writePair(t, t.TempDir(), "first")
 	upstream, err := kubeletproxy.New(options, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer upstream.Close()
-	at, err := url.Parse(server.URL)
+	serverURL, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	presented := func(to kubeletproxy.TargetKind) string {
+	presentedTo := func(target kubeletproxy.TargetKind) string {
 		t.Helper()
-		log, err := upstream.Log(t.Context(), to, at, "p")
+		log, err := upstream.Log(t.Context(), target, serverURL, "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,9 +281,9 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	// written.
 	wantPresented := func(name string) {
 		t.Helper()
-		for _, to := range []kubeletproxy.TargetKind{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet} {
-			if got := presented(to); got != name {
-				t.Errorf("target %v: got client certificate %q, want %q", to, got, name)
+		for _, target := range []kubeletproxy.TargetKind{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet} {
+			if got := presentedTo(target); got != name {
+				t.Errorf("target %v: got client certificate %q, want %q", target, got, name)
 			}
 		}
 	}
@@ -299,28 +299,28 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	if err := os.Rename(key, options.KeyFile); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(20 * time.Second); presented(kubeletproxy.Kubelet) != "second"; {
+	for until := time.Now().Add(20 * time.Second); presentedTo(kubeletproxy.Kubelet) != "second"; {
 		if time.Now().After(until) {
-			t.Fatal("the renewed certificate was not used")
+			t.Fatal("timeout: got the first certificate, want the renewed one")
 		}
 	}
 	wantPresented("second")
 
 	// 3. Targets other than kubelets never get a client certificate.
 	w := httptest.NewRecorder()
-	_, port, _ := net.SplitHostPort(at.Host)
+	_, port, _ := net.SplitHostPort(serverURL.Host)
 	upstream.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{
 		Scheme: "https",
 		Host:   net.JoinHostPort("127.0.0.1", port),
 	}, plainErrors{})
 	if strings.Contains(w.Body.String(), "second") {
-		t.Error("the certificate for kubelets was presented to a target")
+		t.Error("target: got the certificate for kubelets presented, want none")
 	}
 }
 
-// TestValidateOptions checks that Validate rejects invalid flags, and that New rejects unreadable
+// TestInvalidOptionsAndCertificatesAreRejected checks that Validate rejects invalid flags, and that New rejects unreadable
 // certificates.
-func TestValidateOptions(t *testing.T) {
+func TestInvalidOptionsAndCertificatesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := writePair(t, dir, "a")
 	empty := filepath.Join(dir, "empty")
@@ -333,47 +333,47 @@ func TestValidateOptions(t *testing.T) {
 		fails   string // error of New
 	}{
 		"the defaults": {change: func(*kubeletproxy.Options) {}},
-		"a pair":       {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
+		"a pair":       {change: func(options *kubeletproxy.Options) { options.CertFile, options.KeyFile = cert, key }},
 		"no key": {
-			change:  func(o *kubeletproxy.Options) { o.CertFile = cert },
+			change:  func(options *kubeletproxy.Options) { options.CertFile = cert },
 			invalid: "go together",
 			fails:   "--kubelet-client-certificate",
 		},
-		"no certificate": {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
+		"no certificate": {change: func(options *kubeletproxy.Options) { options.KeyFile = key }, invalid: "go together"},
 		"an invalid certificate": {
-			change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key },
+			change: func(options *kubeletproxy.Options) { options.CertFile, options.KeyFile = empty, key },
 			fails:  "--kubelet-client-certificate",
 		},
-		"port 0":             {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is not a port"},
-		"a large port":       {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is not a port"},
-		"the largest port":   {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
-		"negative timeout":   {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
-		"no authority":       {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
-		"an empty authority": {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
+		"port 0":             {change: func(options *kubeletproxy.Options) { options.Port = 0 }, invalid: "0 is not a port"},
+		"a large port":       {change: func(options *kubeletproxy.Options) { options.Port = 65536 }, invalid: "65536 is not a port"},
+		"the largest port":   {change: func(options *kubeletproxy.Options) { options.Port = 65535 }},
+		"negative timeout":   {change: func(options *kubeletproxy.Options) { options.Timeout = -1 }, invalid: "--kubelet-timeout"},
+		"no authority":       {change: func(options *kubeletproxy.Options) { options.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
+		"an empty authority": {change: func(options *kubeletproxy.Options) { options.CAFile = empty }, fails: "has no certificate"},
 	} {
-		o := kubeletproxy.NewOptions()
-		test.change(&o)
+		options := kubeletproxy.NewOptions()
+		test.change(&options)
 		text := ""
-		for _, err := range o.Validate() {
+		for _, err := range options.Validate() {
 			text += err.Error()
 		}
 		if (text == "") != (test.invalid == "") || !strings.Contains(text, test.invalid) {
 			t.Errorf("%s: Validate: got errors %q, want %q", name, text, test.invalid)
 		}
-		up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+		upstream, err := kubeletproxy.New(options, prometheus.NewRegistry(), nil)
 		if (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
 			t.Errorf("%s: New: got error %v, want %q", name, err, test.fails)
 		}
-		if up != nil {
-			up.Close()
+		if upstream != nil {
+			upstream.Close()
 		}
 	}
 }
 
-// TestInvalidTargetHosts checks that hosts without an address are rejected.
-func TestInvalidTargetHosts(t *testing.T) {
+// TestHostsWithoutAddressAreRejected checks that hosts without an address are rejected.
+func TestHostsWithoutAddressAreRejected(t *testing.T) {
 	if kubeletproxy.Allowed(nil) {
-		t.Error("Allowed(nil) = true, want false")
+		t.Error("Allowed(nil): got true, want false")
 	}
 	if err := kubeletproxy.CheckHost(t.Context(), "no-such-host.invalid"); err == nil {
 		t.Error("CheckHost(no-such-host.invalid): got no error, want one")

@@ -17,14 +17,14 @@ var errFrame = errors.New("the WebSocket frame is too long")
 // frameLimiter is a WebSocket connection. Reading fails at a frame that is longer than MaxFrame.
 type frameLimiter struct {
 	net.Conn
-	in     *bufio.Reader
+	reader *bufio.Reader
 	unread uint64 // bytes of the current frame that were not read yet
 }
 
 // limitFrames returns the connection and its buffers with the limit of MaxFrame. It keeps buffered
 // input.
 func limitFrames(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, *bufio.ReadWriter) {
-	l := &frameLimiter{Conn: conn, in: rw.Reader}
+	l := &frameLimiter{Conn: conn, reader: rw.Reader}
 	return l, bufio.NewReadWriter(bufio.NewReader(l), rw.Writer)
 }
 
@@ -32,11 +32,11 @@ func limitFrames(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, *bufio.ReadWrit
 func (l *frameLimiter) Read(b []byte) (int, error) {
 	if l.unread == 0 {
 		var err error
-		if l.unread, err = frameSize(l.in); err != nil {
+		if l.unread, err = frameSize(l.reader); err != nil {
 			return 0, err
 		}
 	}
-	n, err := l.in.Read(b[:min(uint64(len(b)), l.unread)])
+	n, err := l.reader.Read(b[:min(uint64(len(b)), l.unread)])
 	l.unread -= uint64(n)
 	return n, err
 }
@@ -44,8 +44,8 @@ func (l *frameLimiter) Read(b []byte) (int, error) {
 // frameSize returns the size of the next frame in bytes, with its header. It consumes nothing. The
 // header (RFC 6455, 5.2) is: flags, 1 byte; mask bit and length, 1 byte; if that length is 126 or
 // 127, the actual length in 2 or 8 bytes; a key of 4 bytes if the mask bit is set.
-func frameSize(in *bufio.Reader) (uint64, error) {
-	head, err := in.Peek(2)
+func frameSize(reader *bufio.Reader) (uint64, error) {
+	head, err := reader.Peek(2)
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +59,7 @@ func frameSize(in *bufio.Reader) (uint64, error) {
 	if head[1]&0x80 != 0 { // masked
 		size += 4
 	}
-	if head, err = in.Peek(size); err != nil {
+	if head, err = reader.Peek(size); err != nil {
 		return 0, err
 	}
 	switch payload {
@@ -84,19 +84,21 @@ var errKubeletFrame = errors.New("the SPDY frame of the kubelet is too long")
 // spdyLimiter is a SPDY connection. Reading fails at a frame that is longer than MaxKubeletFrame.
 type spdyLimiter struct {
 	net.Conn
-	in     *bufio.Reader
+	reader *bufio.Reader
 	unread int // bytes of the current frame that were not read yet
 }
 
 // limitSPDY returns the connection with the limit of MaxKubeletFrame.
-func limitSPDY(conn net.Conn) net.Conn { return &spdyLimiter{Conn: conn, in: bufio.NewReader(conn)} }
+func limitSPDY(conn net.Conn) net.Conn {
+	return &spdyLimiter{Conn: conn, reader: bufio.NewReader(conn)}
+}
 
 // Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is: type
 // or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes.
 func (l *spdyLimiter) Read(data []byte) (int, error) {
 	const headerSize = 8
 	if l.unread == 0 {
-		head, err := l.in.Peek(headerSize)
+		head, err := l.reader.Peek(headerSize)
 		if err != nil {
 			return 0, err
 		}
@@ -106,7 +108,7 @@ func (l *spdyLimiter) Read(data []byte) (int, error) {
 		}
 		l.unread = headerSize + length
 	}
-	n, err := l.in.Read(data[:min(len(data), l.unread)])
+	n, err := l.reader.Read(data[:min(len(data), l.unread)])
 	l.unread -= n
 	return n, err
 }

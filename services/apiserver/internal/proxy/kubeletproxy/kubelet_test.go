@@ -27,7 +27,7 @@ func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
 	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{
 		Run:     runCommand,
-		Forward: echo,
+		Forward: echoInput,
 		Logs:    writePath,
 		Reject:  reject,
 	}.Handler())}
@@ -109,8 +109,8 @@ func runCommand(_ context.Context, command []string, streams kubelettest.Streams
 	return &metav1.Status{Status: metav1.StatusSuccess}
 }
 
-// echo writes the port and then sends all input back.
-func echo(port string, conn io.ReadWriteCloser) {
+// echoInput writes the port and then sends all input back.
+func echoInput(port string, conn io.ReadWriteCloser) {
 	_, _ = fmt.Fprintf(conn, "port %s: ", port)
 	_, _ = io.Copy(conn, conn)
 	_ = conn.Close()

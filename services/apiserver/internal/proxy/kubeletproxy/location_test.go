@@ -14,8 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
-// TestKubeletLocation checks the address and port of the kubelet of a node.
-func TestKubeletLocation(t *testing.T) {
+// TestLocationHasPreferredAddressAndPortOfNode checks that the location of a kubelet has the address of
+// the first preferred type and the port of the node's status.
+func TestLocationHasPreferredAddressAndPortOfNode(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
 	}}}
@@ -39,6 +40,15 @@ func TestKubeletLocation(t *testing.T) {
 	if _, _, err := upstream.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
 		t.Errorf("node without addresses: got %v, want no preferred addresses found", err)
 	}
+	options.CertFile = "x"
+	if errs := options.Validate(); len(errs) != 1 {
+		t.Errorf("got errors %v, want one", errs)
+	}
+}
+
+// TestCheckHostAllowsOnlyRoutableAddresses checks that loopback, link-local and unspecified addresses
+// are rejected as targets.
+func TestCheckHostAllowsOnlyRoutableAddresses(t *testing.T) {
 	for host, want := range map[string]bool{
 		"127.0.0.1":   false,
 		"169.254.1.1": false,
@@ -48,12 +58,8 @@ func TestKubeletLocation(t *testing.T) {
 		"localhost":   false,
 	} {
 		if err := kubeletproxy.CheckHost(t.Context(), host); (err == nil) != want {
-			t.Errorf("CheckHost(%s) = %v, want allowed: %t", host, err, want)
+			t.Errorf("CheckHost(%s): got %v, want allowed: %t", host, err, want)
 		}
-	}
-	options.CertFile = "x"
-	if errs := options.Validate(); len(errs) != 1 {
-		t.Errorf("got errors %v, want one", errs)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // rateLimited limits the rate of a connection in each direction.
 type rateLimited struct {
 	net.Conn
-	in  io.Reader
-	out io.Writer
+	reads  io.Reader
+	writes io.Writer
 }
 
 // limitRate returns the connection and its buffers limited to a number of bytes per second; 0 means
@@ -21,9 +21,9 @@ func limitRate(conn net.Conn, rw *bufio.ReadWriter, rate int64) (net.Conn, *bufi
 	if rate <= 0 {
 		return conn, rw
 	}
-	l := &rateLimited{Conn: conn, in: flowrate.NewReader(rw.Reader, rate), out: flowrate.NewWriter(conn, rate)}
+	l := &rateLimited{Conn: conn, reads: flowrate.NewReader(rw.Reader, rate), writes: flowrate.NewWriter(conn, rate)}
 	return l, bufio.NewReadWriter(bufio.NewReader(l), bufio.NewWriter(l))
 }
 
-func (l *rateLimited) Read(b []byte) (int, error)  { return l.in.Read(b) }
-func (l *rateLimited) Write(b []byte) (int, error) { return l.out.Write(b) }
+func (l *rateLimited) Read(b []byte) (int, error)  { return l.reads.Read(b) }
+func (l *rateLimited) Write(b []byte) (int, error) { return l.writes.Write(b) }

@@ -32,8 +32,8 @@ const pingPeriod = 5 * time.Second
 // request without a response, such as a followed log without lines. Kubelets have the same timeout.
 const idleTimeout = 4 * time.Hour
 
-// channels returns the channels of a command, by number.
-func channels(s Streams) []wsstream.ChannelType {
+// channelProtocol returns the channels of a command, by number.
+func channelProtocol(s Streams) []wsstream.ChannelType {
 	channel := func(requested bool, t wsstream.ChannelType) wsstream.ChannelType {
 		if requested {
 			return t
@@ -54,7 +54,7 @@ func channels(s Streams) []wsstream.ChannelType {
 // before the kubelet's.
 func (u *Upstream) serveTranslated(w http.ResponseWriter, r *http.Request, location *url.URL, s Streams) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
-		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
+		constants.StreamProtocolV5Name: {Binary: true, Channels: channelProtocol(s)},
 	})
 	conn.SetIdleTimeout(idleTimeout)
 	_, streams, err := conn.Open(w, r)
@@ -153,7 +153,7 @@ const maxSizeText = 4 << 10
 
 // readSizes sends the sizes of the client's terminal to the channel until the connection ends.
 // After an invalid size, it discards all further input, so that the other channels continue.
-func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
+func readSizes(ctx context.Context, from io.Reader, sizes chan<- remotecommand.TerminalSize) {
 	text := &io.LimitedReader{R: from}
 	d := json.NewDecoder(text)
 	for {
@@ -164,7 +164,7 @@ func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.Term
 			return
 		}
 		select {
-		case to <- size:
+		case sizes <- size:
 		case <-ctx.Done():
 			return
 		}

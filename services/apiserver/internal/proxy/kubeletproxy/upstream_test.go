@@ -36,6 +36,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// Runs for a second after a connection broke.
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 // front is a server that proxies requests to a kubelet.
 type front struct {
 	*httptest.Server
-	up       *kubeletproxy.Upstream
+	upstream *kubeletproxy.Upstream
 	registry *prometheus.Registry
 	kubelet  *url.URL
 	ctx      context.Context // of all requests
@@ -76,8 +77,8 @@ func (plainErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// verified returns options that trust one server.
-func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
+// optionsTrusting returns options that trust one server.
+func optionsTrusting(t *testing.T, s *httptest.Server) kubeletproxy.Options {
 	t.Helper()
 	o := kubeletproxy.NewOptions()
 	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
@@ -102,117 +103,117 @@ func newFront(t *testing.T, translated bool) *front { return newLimitedFront(t, 
 // newLimitedFront starts a front whose upgraded connections are limited to rate bytes per second.
 func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 	t.Helper()
-	k := newKubelet(t)
-	o := verified(t, k.Server)
-	o.MaxBytesPerSecond = rate
+	kubelet := newKubelet(t)
+	options := optionsTrusting(t, kubelet.Server)
+	options.MaxBytesPerSecond = rate
 	reg := prometheus.NewPedanticRegistry()
-	upstream, err := kubeletproxy.New(o, reg, nil)
+	upstream, err := kubeletproxy.New(options, reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(upstream.Close)
-	at, err := url.Parse(k.URL)
+	kubeletURL, err := url.Parse(kubelet.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{up: upstream, registry: reg, kubelet: at, ctx: t.Context()}
-	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	started := &front{upstream: upstream, registry: reg, kubelet: kubeletURL, ctx: t.Context()}
+	started.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(f.ctx, cancel)()
+		defer context.AfterFunc(started.ctx, cancel)()
 		r = r.WithContext(ctx)
-		to := *at
-		to.Path = r.URL.Path
-		q := r.URL.Query()
-		values := url.Values{"command": q["command"]}
+		target := *kubeletURL
+		target.Path = r.URL.Path
+		query := r.URL.Query()
+		values := url.Values{"command": query["command"]}
 		for from, name := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
-			if q.Get(from) == "true" {
+			if query.Get(from) == "true" {
 				values.Set(name, "1")
 			}
 		}
 		if strings.HasPrefix(r.URL.Path, "/portForward/") {
-			upstream.PortForward(w, r, &to, translated, plainErrors{})
+			upstream.PortForward(w, r, &target, translated, plainErrors{})
 			return
 		}
-		to.RawQuery = values.Encode()
-		s := kubeletproxy.Streams{
+		target.RawQuery = values.Encode()
+		streams := kubeletproxy.Streams{
 			Stdin:  values.Get("input") == "1",
 			Stdout: values.Get("output") == "1",
 			Stderr: values.Get("error") == "1",
 			TTY:    values.Get("tty") == "1",
 		}
-		upstream.Command(w, r, &to, s, translated, plainErrors{})
+		upstream.Command(w, r, &target, streams, translated, plainErrors{})
 	}))
-	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
-	f.Start()
-	t.Cleanup(f.Close)
-	return f
+	started.Config.ErrorLog = log.New(noPanics{t}, "", 0)
+	started.Start()
+	t.Cleanup(started.Close)
+	return started
 }
 
 // executors returns an executor per protocol for one command.
 func (f *front) executors(t *testing.T, query string) map[string]remotecommand.Executor {
 	t.Helper()
-	at, err := url.Parse(f.URL + "/exec/ns/pod/c?" + query)
+	commandURL, err := url.Parse(f.URL + "/exec/ns/pod/c?" + query)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := &rest.Config{Host: f.URL}
-	old, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	spdyExecutor, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, commandURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	webSocketExecutor, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, commandURL.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
+	return map[string]remotecommand.Executor{"SPDY": spdyExecutor, "WebSocket": webSocketExecutor}
 }
 
-// TestRateLimitedConnection checks that all data arrives although it exceeds the burst of the rate
+// TestRateLimitedConnectionDeliversAllData checks that all data arrives although it exceeds the burst of the rate
 // limit.
-func TestRateLimitedConnection(t *testing.T) {
-	f := newLimitedFront(t, translate, 4<<20)
-	big := strings.Repeat("0123456789abcdef", 20_000)
-	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+func TestRateLimitedConnectionDeliversAllData(t *testing.T) {
+	front := newLimitedFront(t, translate, 4<<20)
+	data := strings.Repeat("0123456789abcdef", 20_000)
+	for name, executor := range front.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
-		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
-		if err != nil || out.String() != big {
-			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(big))
+		err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(data), Stdout: &out})
+		if err != nil || out.String() != data {
+			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(data))
 		}
 	}
 }
 
-// TestCommands checks input, output, error output, exit codes and terminal sizes of commands over
+// TestCommandStreamsExitCodesAndTerminalSizes checks input, output, error output, exit codes and terminal sizes of commands over
 // SPDY and WebSocket.
-func TestCommands(t *testing.T) {
+func TestCommandStreamsExitCodesAndTerminalSizes(t *testing.T) {
 	front := newFront(t, translate)
-	big := strings.Repeat("0123456789abcdef", 20_000)
-	for name, x := range front.executors(t, "stdin=true&stdout=true&command=cat") {
+	data := strings.Repeat("0123456789abcdef", 20_000)
+	for name, executor := range front.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
-		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
-		if err != nil || out.String() != big {
-			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(big))
+		err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(data), Stdout: &out})
+		if err != nil || out.String() != data {
+			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(data))
 		}
 	}
-	for name, x := range front.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
+	for name, executor := range front.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
 		var out, warned bytes.Buffer
-		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
+		err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
 		if err != nil || out.Len() > 0 || warned.String() != "careful" {
 			t.Errorf("%s: got output %q, error output %q, %v, want only %q on the latter",
 				name, out.String(), warned.String(), err, "careful")
 		}
 	}
-	for name, x := range front.executors(t, "stdout=true&command=exit&command=7") {
-		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	for name, executor := range front.executors(t, "stdout=true&command=exit&command=7") {
+		err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 		var exit utilexec.CodeExitError
 		if !errors.As(err, &exit) || exit.Code != 7 {
 			t.Errorf("%s: exit 7: got error %v, want exit code 7", name, err)
 		}
 	}
-	for name, x := range front.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
+	for name, executor := range front.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
 		var out bytes.Buffer
 		in, end := io.Pipe()
-		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
+		err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{
 			Stdin:             in,
 			Stdout:            &out,
 			Tty:               true,
@@ -243,15 +244,15 @@ func (o *fixedTerminal) Next() *remotecommand.TerminalSize {
 // cancels it.
 func TestCommandEndsWithContext(t *testing.T) {
 	f := newFront(t, translate)
-	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+	for name, executor := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		ctx, cancel := context.WithCancel(t.Context())
-		in, end := io.Pipe()
-		out, seen := io.Pipe()
+		in, input := io.Pipe()
+		out, written := io.Pipe()
 		done := make(chan error, 1)
 		go func() {
-			done <- x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: seen})
+			done <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: written})
 		}()
-		go func() { _, _ = end.Write([]byte("x")) }()
+		go func() { _, _ = input.Write([]byte("x")) }()
 		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +260,7 @@ func TestCommandEndsWithContext(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got error %v, want %v", name, err, context.Canceled)
 		}
-		end.Close()
+		input.Close()
 		out.Close()
 	}
 }
@@ -268,19 +269,19 @@ func TestCommandEndsWithContext(t *testing.T) {
 func TestCommandWithoutKubeletFails(t *testing.T) {
 	f := newFront(t, translate)
 	f.kubelet.Host = "127.0.0.1:1"
-	x := f.executors(t, "stdout=true&command=cat")
-	err := x["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	executors := f.executors(t, "stdout=true&command=cat")
+	err := executors["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("WebSocket: got error %v, want connection refused", err)
 	}
-	err = x["SPDY"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	err = executors["SPDY"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "error dialing backend") {
 		t.Errorf("SPDY: got error %v, want error dialing backend", err)
 	}
 }
 
-// TestPortForward checks that data reaches two ports of a pod over SPDY and WebSocket.
-func TestPortForward(t *testing.T) {
+// TestPortForwardReachesBothPorts checks that data reaches two ports of a pod over SPDY and WebSocket.
+func TestPortForwardReachesBothPorts(t *testing.T) {
 	for _, translated := range []bool{true, false} {
 		f := newFront(t, translated)
 		at, err := url.Parse(f.URL + "/portForward/ns/pod")
@@ -293,7 +294,7 @@ func TestPortForward(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := spdy.NewDialer(upgrader, &http.Client{Transport: rt}, http.MethodPost, at)
-		forward(t, "SPDY", old.Dial)
+		checkForwardedPorts(t, "SPDY", old.Dial)
 		if !translated {
 			continue
 		}
@@ -301,14 +302,14 @@ func TestPortForward(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		forward(t, "WebSocket", web.Dial)
+		checkForwardedPorts(t, "WebSocket", web.Dial)
 		at.Path += "/absent"
 		web, err = portforward.NewSPDYOverWebsocketDialer(at, config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := web.Dial("portforward.k8s.io"); err == nil {
-			t.Error("port-forward to a missing pod: got no error")
+			t.Error("port-forward to a missing pod: got no error, want one")
 		}
 	}
 }
@@ -323,8 +324,8 @@ func (d dialer) Dial(protocols ...string) (httpstream.Connection, string, error)
 	return d.dial(protocols...)
 }
 
-// forward sends data through two forwarded ports.
-func forward(t *testing.T, name string, dial dialFunc) {
+// checkForwardedPorts sends data through two forwarded ports.
+func checkForwardedPorts(t *testing.T, name string, dial dialFunc) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
 	portForwarder, err := portforward.NewOnAddresses(dialer{dial},
@@ -361,16 +362,16 @@ func forward(t *testing.T, name string, dial dialFunc) {
 	<-done
 }
 
-// TestLogs reads logs, and verifies the kubelet's certificate unless the request skips that.
-func TestLogs(t *testing.T) {
+// TestLogsVerifyKubeletUnlessSkipped reads logs, and verifies the kubelet's certificate unless the request skips that.
+func TestLogsVerifyKubeletUnlessSkipped(t *testing.T) {
 	kubelet := newKubelet(t)
-	at, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/c?tailLines=1")
-	strict, err := kubeletproxy.New(verified(t, kubelet.Server), prometheus.NewRegistry(), nil)
+	logURL, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/c?tailLines=1")
+	upstream, err := kubeletproxy.New(optionsTrusting(t, kubelet.Server), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer strict.Close()
-	log, err := strict.Log(t.Context(), kubeletproxy.Kubelet, at, "p")
+	defer upstream.Close()
+	log, err := upstream.Log(t.Context(), kubeletproxy.Kubelet, logURL, "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,31 +381,31 @@ func TestLogs(t *testing.T) {
 		t.Errorf("got log %q, %v, want the requested path", text, err)
 	}
 	absent, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/absent")
-	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) ||
+	if _, err := upstream.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) ||
 		!strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
 		t.Errorf("log of a missing container: got %v, want NotFound for pods/log p", err)
 	}
 	follow, _ := url.Parse(kubelet.URL + "/containerLogs/ns/p/c?follow=true")
 	ctx, cancel := context.WithCancel(t.Context())
-	if log, err = strict.Log(ctx, kubeletproxy.Kubelet, follow, "p"); err != nil {
+	if log, err = upstream.Log(ctx, kubeletproxy.Kubelet, follow, "p"); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	_, _ = io.Copy(io.Discard, log) // ends
 	log.Close()
 
-	o := kubeletproxy.NewOptions()
-	o.CAFile = otherCA(t)
-	wrong, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	options := kubeletproxy.NewOptions()
+	options.CAFile = otherCA(t)
+	otherCAUpstream, err := kubeletproxy.New(options, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer wrong.Close()
-	if _, err := wrong.Log(t.Context(), kubeletproxy.Kubelet, at, "p"); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("kubelet certificate of another CA: %v", err)
+	defer otherCAUpstream.Close()
+	if _, err := otherCAUpstream.Log(t.Context(), kubeletproxy.Kubelet, logURL, "p"); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("kubelet certificate of another CA: got %v, want a certificate error", err)
 	}
-	if log, err = wrong.Log(t.Context(), kubeletproxy.UnverifiedKubelet, at, "p"); err != nil {
-		t.Errorf("without verification: %v", err)
+	if log, err = otherCAUpstream.Log(t.Context(), kubeletproxy.UnverifiedKubelet, logURL, "p"); err != nil {
+		t.Errorf("without verification: got %v, want no error", err)
 	} else {
 		log.Close()
 	}

@@ -24,7 +24,7 @@ func TestOtherMediaTypesAreStreamed(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	if _, got := ask(t, s, "/here/x", 5); got != "first" {
+	if _, got := readResponse(t, s, "/here/x", 5); got != "first" {
 		t.Errorf("got %q, want first", got)
 	}
 	close(done)
@@ -48,11 +48,11 @@ func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	})
 	defer close(long)
 	for range 20 {
-		if resp, _ := ask(t, server, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
+		if resp, _ := readResponse(t, server, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
 			t.Fatalf("got Content-Type %q, want text/HTML", resp.Header.Get("Content-Type"))
 		}
 	}
-	if _, got := ask(t, server, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
+	if _, got := readResponse(t, server, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
 		t.Errorf("short page: got %q, want links rewritten to /here/x", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, test.text)
 		})
-		resp, _ := ask(t, s, "/here/x", 16<<20)
+		resp, _ := readResponse(t, s, "/here/x", 16<<20)
 		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != test.code || kind != test.kind {
 			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, kind, test.code, test.kind)
 		}
@@ -99,7 +99,7 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		w.Header().Set("Audit-Id", "forged")
 		w.Header().Set(http.TrailerPrefix+"X-Kubernetes-Pf-Flowschema-Uid", "forged")
 	})
-	resp, _ := ask(t, s, "/here/x", 1<<10)
+	resp, _ := readResponse(t, s, "/here/x", 1<<10)
 	if all := fmt.Sprint(resp.Header, resp.Trailer); strings.Contains(all, "forged") || resp.Trailer.Get("Other") != "kept" {
 		t.Errorf("got headers %v, trailers %v, want no forged one and the trailer Other", resp.Header, resp.Trailer)
 	}

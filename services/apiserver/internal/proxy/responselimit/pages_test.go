@@ -47,8 +47,8 @@ func front(t *testing.T, limiter *responselimit.PageLimiter, serve http.HandlerF
 	return s
 }
 
-// ask returns a response and at most limit bytes of its body.
-func ask(t *testing.T, s *httptest.Server, path string, limit int64) (*http.Response, string) {
+// readResponse returns a response and at most limit bytes of its body.
+func readResponse(t *testing.T, s *httptest.Server, path string, limit int64) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
 	if err != nil {
@@ -82,7 +82,7 @@ func zipped(text string) string {
 // TestSmallPagesAreRewritten checks that the links of small HTML pages are rewritten, and that
 // other responses pass unchanged.
 func TestSmallPagesAreRewritten(t *testing.T) {
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		name, kind, text string
 		compressed       bool
 		want             string // "" for what was sent
@@ -106,25 +106,25 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 		},
 		{name: "a page of links", kind: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantKind: "text/HTML"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", tt.kind)
-				if tt.compressed {
+				w.Header().Set("Content-Type", test.kind)
+				if test.compressed {
 					w.Header().Set("Content-Encoding", "gzip")
 				}
-				_, _ = io.WriteString(w, tt.text)
+				_, _ = io.WriteString(w, test.text)
 			})
-			resp, got := ask(t, s, "/here/"+strings.Repeat("p", 100), 16<<20)
-			if kind := resp.Header.Get("Content-Type"); kind != tt.wantKind || !strings.EqualFold(kind, tt.kind) {
-				t.Errorf("got type %q, want %q", kind, tt.wantKind)
+			resp, got := readResponse(t, s, "/here/"+strings.Repeat("p", 100), 16<<20)
+			if kind := resp.Header.Get("Content-Type"); kind != test.wantKind || !strings.EqualFold(kind, test.kind) {
+				t.Errorf("got type %q, want %q", kind, test.wantKind)
 			}
-			if tt.want == "" {
-				if got != tt.text {
-					t.Errorf("got %d bytes, want the %d bytes unchanged", len(got), len(tt.text))
+			if test.want == "" {
+				if got != test.text {
+					t.Errorf("got %d bytes, want the %d bytes unchanged", len(got), len(test.text))
 				}
 				return
 			}
-			if tt.compressed {
+			if test.compressed {
 				z, err := gzip.NewReader(strings.NewReader(got))
 				if err != nil {
 					t.Fatal(err)
@@ -132,8 +132,8 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 				text, _ := io.ReadAll(z)
 				got = string(text)
 			}
-			if !strings.Contains(got, tt.want) {
-				t.Errorf("got page %q, want it to contain %q", got, tt.want)
+			if !strings.Contains(got, test.want) {
+				t.Errorf("got page %q, want it to contain %q", got, test.want)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 			}
 		}
 	})
-	if resp, got := ask(t, s, "/here/page", 2<<20); resp.StatusCode != http.StatusOK || len(got) != 2<<20 {
+	if resp, got := readResponse(t, s, "/here/page", 2<<20); resp.StatusCode != http.StatusOK || len(got) != 2<<20 {
 		t.Errorf("got status %d, %d bytes, want 200 and all 2 MiB", resp.StatusCode, len(got))
 	}
 }
@@ -185,12 +185,12 @@ func TestPageSlotsAreShared(t *testing.T) {
 		<-requested
 	}
 	rewritten := func() bool {
-		_, got := ask(t, server, "/here/page", 1<<20)
+		_, got := readResponse(t, server, "/here/page", 1<<20)
 		return strings.Contains(got, "/here/x")
 	}
 	for rewritten() { // until the last page holds its slot
 	}
-	if _, got := ask(t, server, "/here/page?user=other", 1<<20); !strings.Contains(got, "/here/x") {
+	if _, got := readResponse(t, server, "/here/page?user=other", 1<<20); !strings.Contains(got, "/here/x") {
 		t.Errorf("got the page of another user %q, want it rewritten", got)
 	}
 	cancel()
@@ -204,7 +204,7 @@ func TestPageSlotsAreShared(t *testing.T) {
 // TestInformationalResponsesAreDropped checks that informational responses do not remove headers
 // of this server, and that their number is bounded.
 func TestInformationalResponsesAreDropped(t *testing.T) {
-	for _, tt := range []struct {
+	for _, test := range []struct {
 		many int
 		want int
 	}{
@@ -217,7 +217,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 				panic(err)
 			}
 			defer conn.Close()
-			for range tt.many {
+			for range test.many {
 				if _, err := rw.WriteString("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
 					return
 				}
@@ -225,9 +225,9 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 			_ = rw.Flush()
 		})
-		resp, _ := ask(t, server, "/here/x", 1<<10)
-		if resp.StatusCode != tt.want || resp.Header.Get("Own") != "kept" || resp.Header.Get("Link") != "" {
-			t.Errorf("%d informational responses: got %d %v, want %d", tt.many, resp.StatusCode, resp.Header, tt.want)
+		resp, _ := readResponse(t, server, "/here/x", 1<<10)
+		if resp.StatusCode != test.want || resp.Header.Get("Own") != "kept" || resp.Header.Get("Link") != "" {
+			t.Errorf("%d informational responses: got %d %v, want %d", test.many, resp.StatusCode, resp.Header, test.want)
 		}
 	}
 }

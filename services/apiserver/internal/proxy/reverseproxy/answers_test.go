@@ -78,7 +78,7 @@ func TestOnErrorReceivesConnectionError(t *testing.T) {
 		b.OnError = func(err error) { reported = append(reported, err) }
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		b.Connections.CloseIdleConnections()
-		b.cut.Store(true)
+		b.isCut.Store(true)
 		b.checkResponse(b.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
 		if len(reported) != 1 || !errors.Is(reported[0], errUnreachable) {
 			t.Errorf("OnError received %v, want only errUnreachable", reported)

@@ -37,7 +37,7 @@ func NewLimit(maximum, lower, upper int, registerer prometheus.Registerer) *Limi
 		maximum = min(max(int(files.Cur/4), lower), upper)
 	}
 	reserved := min(max(maximum/mastersDivisor, 1), maximum/2) // a limit of 1 is shared by all clients
-	c := &Limit{
+	created := &Limit{
 		requests: limit.New[string](limit.Options{Size: maximum, FairShare: true}),
 		reserved: reserved,
 		current: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -49,8 +49,8 @@ func NewLimit(maximum, lower, upper int, registerer prometheus.Registerer) *Limi
 			Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
-	registerer.MustRegister(c.current, c.rejected)
-	return c
+	registerer.MustRegister(created.current, created.rejected)
+	return created
 }
 
 // Acquire acquires the limit until release is called, or returns a 429 error.

@@ -29,7 +29,7 @@ type pipeListener struct {
 	conns       chan net.Conn
 	closed      chan struct{}
 	close       func()
-	cut         atomic.Bool  // if set, dial fails
+	isCut       atomic.Bool  // if set, dial fails
 	connections atomic.Int32 // calls of dial
 }
 
@@ -48,7 +48,7 @@ func (x *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (x *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	x.connections.Add(1)
-	if x.cut.Load() {
+	if x.isCut.Load() {
 		return nil, errUnreachable
 	}
 	here, there := net.Pipe()
@@ -196,11 +196,11 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixture := startProxy(t, 0, respondFine)
 		fixture.slow = 100 * time.Millisecond
-		fixture.cut.Store(true)
+		fixture.isCut.Store(true)
 		fixture.alive.Store(false)
-		fail := func(n int) {
+		fail := func(probes int) {
 			t.Helper()
-			for range n {
+			for range probes {
 				fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
 			}
 			synctest.Wait()
@@ -208,24 +208,24 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 
 		// 1. Only three consecutive failures start probes.
 		fail(2)
-		fixture.cut.Store(false)
+		fixture.isCut.Store(false)
 		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		fixture.Connections.CloseIdleConnections()
-		fixture.cut.Store(true)
+		fixture.isCut.Store(true)
 		fail(2)
-		if n, _ := fixture.probesAndChanges(); n != 0 {
-			t.Fatalf("got %d probes after two consecutive failures, want none", n)
+		if probes, _ := fixture.probesAndChanges(); probes != 0 {
+			t.Fatalf("got %d probes after two consecutive failures, want none", probes)
 		}
 
 		// 2. One probe runs at a time, once per second. The first failed one opens the breaker.
 		fail(3) // during the first probe
-		if n := fixture.maxRunningProbes.Load(); n != 1 {
-			t.Errorf("got %d concurrent probes, want 1", n)
+		if probes := fixture.maxRunningProbes.Load(); probes != 1 {
+			t.Errorf("got %d concurrent probes, want 1", probes)
 		}
 		time.Sleep(10500 * time.Millisecond)
-		n, changes := fixture.probesAndChanges()
-		if n != 10 || !slices.Equal(changes, []bool{true}) || fixture.Breaker.Open() == nil {
-			t.Errorf("got %d probes in ten seconds, want 10; changes %v", n, changes)
+		probes, changes := fixture.probesAndChanges()
+		if probes != 10 || !slices.Equal(changes, []bool{true}) || fixture.Breaker.Open() == nil {
+			t.Errorf("got %d probes in ten seconds, want 10; changes %v", probes, changes)
 		}
 
 		// 3. An open breaker rejects requests without a connection.
@@ -237,29 +237,29 @@ func TestFailedProbesOpenBreaker(t *testing.T) {
 		}
 
 		// 4. A successful probe closes the breaker and ends the probes.
-		fixture.cut.Store(false)
+		fixture.isCut.Store(false)
 		fixture.alive.Store(true)
 		time.Sleep(2 * time.Second)
 		fixture.checkResponse(fixture.request(t.Context(), "a", nil, nil), http.StatusOK, "fine")
-		n, changes = fixture.probesAndChanges()
+		probes, changes = fixture.probesAndChanges()
 		if !slices.Equal(changes, []bool{true, false}) || fixture.Breaker.Open() != nil {
 			t.Errorf("got breaker changes %v, want it opened and closed again", changes)
 		}
 		time.Sleep(time.Minute)
-		if later, _ := fixture.probesAndChanges(); later != n {
-			t.Errorf("got %d probes of a healthy server, want none", later-n)
+		if later, _ := fixture.probesAndChanges(); later != probes {
+			t.Errorf("got %d probes of a healthy server, want none", later-probes)
 		}
 
 		// 5. Failures before the recovery do not count.
 		fixture.Connections.CloseIdleConnections()
-		fixture.cut.Store(true)
+		fixture.isCut.Store(true)
 		fail(2)
-		if later, _ := fixture.probesAndChanges(); later != n {
-			t.Errorf("got %d probes after two failures since the recovery, want none: earlier failures must not count", later-n)
+		if later, _ := fixture.probesAndChanges(); later != probes {
+			t.Errorf("got %d probes after two failures since the recovery, want none: earlier failures must not count", later-probes)
 		}
 		fail(1)
-		if later, _ := fixture.probesAndChanges(); later != n+1 {
-			t.Errorf("got %d probes after three failures since the recovery, want 1", later-n)
+		if later, _ := fixture.probesAndChanges(); later != probes+1 {
+			t.Errorf("got %d probes after three failures since the recovery, want 1", later-probes)
 		}
 		time.Sleep(time.Second) // a successful probe changes nothing
 		if _, changes := fixture.probesAndChanges(); len(changes) != 2 {
@@ -291,7 +291,7 @@ func TestNoProbesAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fixture := startProxy(t, 0, respondFine)
 		fixture.slow = time.Second
-		fixture.cut.Store(true)
+		fixture.isCut.Store(true)
 		for range 3 {
 			fixture.request(t.Context(), "a", nil, nil)
 		}
@@ -308,7 +308,7 @@ func TestNoProbesAfterStop(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		fixture := startProxy(t, 0, respondFine)
-		fixture.cut.Store(true)
+		fixture.isCut.Store(true)
 		fixture.stop()
 		for range 3 {
 			fixture.request(t.Context(), "a", nil, nil)

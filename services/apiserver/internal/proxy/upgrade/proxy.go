@@ -158,14 +158,14 @@ func forwardRejection(w http.ResponseWriter, r *http.Request, backend *Conn) {
 // flushingWriter flushes each write.
 type flushingWriter struct {
 	io.Writer
-	to *http.ResponseController
+	writer *http.ResponseController
 }
 
 // Write implements io.Writer.
 func (f *flushingWriter) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
 	if err == nil {
-		err = f.to.Flush()
+		err = f.writer.Flush()
 	}
 	return n, err
 }

@@ -20,11 +20,11 @@ import (
 )
 
 // clientErrors records the errors that the client would receive.
-type clientErrors struct{ all []error }
+type clientErrors struct{ messages []error }
 
 // Error implements proxy.ErrorResponder.
 func (f *clientErrors) Error(_ http.ResponseWriter, _ *http.Request, err error) {
-	f.all = append(f.all, err)
+	f.messages = append(f.messages, err)
 }
 
 // client is the response writer of a client. Its connection can be hijacked if conn is set.
@@ -103,8 +103,8 @@ func (c *client) serve(ctx context.Context, p *upgrade.Proxy) (out *client) {
 
 // result describes the outcome of a request.
 func (c *client) result() string {
-	if len(c.all) > 0 {
-		return fmt.Sprint(c.all)
+	if len(c.messages) > 0 {
+		return fmt.Sprint(c.messages)
 	}
 	return fmt.Sprintf("%d %s %v", c.Code, c.Body, c.recovered)
 }
@@ -139,7 +139,7 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 				t.Errorf("%.60q: got %q, want %q", response, got, want)
 			}
 			h := c.Result().Header
-			if len(c.all) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "local" || h.Get("X-Local") != "") {
+			if len(c.messages) == 0 && (h.Get("Connection") != "close" || h.Get("Audit-Id") != "local" || h.Get("X-Local") != "") {
 				t.Errorf("%.60q: got headers %v, want Connection close, Audit-Id local, no X-Local", response, h)
 			}
 		})
@@ -160,9 +160,9 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 	})
 }
 
-// TestUnreachableBackend checks the errors of a failed connection and of one that the backend
+// TestUnreachableBackendIsAnError checks the errors of a failed connection and of one that the backend
 // closes.
-func TestUnreachableBackend(t *testing.T) {
+func TestUnreachableBackendIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxyTo("")
 		p.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
@@ -232,8 +232,8 @@ func TestRejectionIsStreamed(t *testing.T) {
 // switching is the head of a response that accepts the upgrade, without its last empty line.
 const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n"
 
-// echo upgrades the connection and sends its input back.
-func echo(conn net.Conn, read *bufio.Reader) {
+// echoBytes upgrades the connection and sends its input back.
+func echoBytes(conn net.Conn, read *bufio.Reader) {
 	_, _ = io.WriteString(conn, switching+"\r\n")
 	_, _ = io.Copy(conn, read)
 }
@@ -251,7 +251,7 @@ func TestSwitchingProtocolsIsForwardedUnchanged(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		wantResult(t, new(client).serve(t.Context(), newProxy(echo)), "[error hijacking connection: feature not supported]")
+		wantResult(t, new(client).serve(t.Context(), newProxy(echoBytes)), "[error hijacking connection: feature not supported]")
 	})
 }
 
@@ -265,7 +265,7 @@ func TestUpgradedConnectionEndsWithRequestOrLifetime(t *testing.T) {
 			lifetime, endLifetime := context.WithCancel(t.Context())
 			defer endLifetime()
 			local, remote := net.Pipe()
-			p := newProxy(echo)
+			p := newProxy(echoBytes)
 			var upgrades []bool
 			p.OnResponse = func(upgraded bool) { upgrades = append(upgrades, upgraded) }
 			if hasLifetime {
@@ -306,7 +306,7 @@ func TestRequestEndsDuringUpgrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		local, remote := net.Pipe()
-		p := newProxy(echo)
+		p := newProxy(echoBytes)
 		p.OnResponse = func(bool) { cancel() }
 		p.Lifetime = t.Context()
 		go (&client{conn: remote}).serve(ctx, p)

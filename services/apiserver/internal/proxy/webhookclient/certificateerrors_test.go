@@ -21,9 +21,9 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// TestCountCertificateErrors checks that only certificates without a name or signed with SHA-1 are
+// TestCertificateErrorsAreCounted checks that only certificates without a name or signed with SHA-1 are
 // counted, each in its counter.
-func TestCountCertificateErrors(t *testing.T) {
+func TestCertificateErrorsAreCounted(t *testing.T) {
 	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestCountCertificateErrors(t *testing.T) {
 		{name: "SHA-1 with ECDSA", key: ecKey, names: []string{"here"}, signed: x509.ECDSAWithSHA1, sha1: 1},
 		{name: "SHA-1 with RSA", key: rsaKey, names: []string{"here"}, signed: x509.SHA1WithRSA, sha1: 1},
 	} {
-		root := sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, test.key)
-		leaf := sign(t, &x509.Certificate{DNSNames: test.names, IPAddresses: test.addresses, SignatureAlgorithm: test.signed}, root, test.key)
+		root := issueCertificate(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, test.key)
+		leaf := issueCertificate(t, &x509.Certificate{DNSNames: test.names, IPAddresses: test.addresses, SignatureAlgorithm: test.signed}, root, test.key)
 		roots := x509.NewCertPool()
 		roots.AddCert(root)
 		_, flaw := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "here"})
@@ -71,8 +71,8 @@ func TestCountCertificateErrors(t *testing.T) {
 	}
 }
 
-// sign creates a certificate for a key, signed by another certificate or by itself.
-func sign(t *testing.T, c, by *x509.Certificate, key crypto.Signer) *x509.Certificate {
+// issueCertificate creates a certificate for a key, signed by another certificate or by itself.
+func issueCertificate(t *testing.T, c, by *x509.Certificate, key crypto.Signer) *x509.Certificate {
 	t.Helper()
 	c.SerialNumber, c.Subject, c.NotAfter, c.BasicConstraintsValid = big.NewInt(1), pkix.Name{CommonName: "here"}, time.Now().Add(time.Hour), true
 	if by == nil {

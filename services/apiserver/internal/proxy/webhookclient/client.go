@@ -16,7 +16,7 @@ import (
 // its own connections, because addresses and certificates may change at any time. release closes
 // the connections. The client follows redirects, but sends credentials only to the host of at.
 // Response bodies longer than limit bytes are errors. metrics may be nil.
-func NewClient(config *rest.Config, at *url.URL, limit int64, metrics *Metrics) (client *http.Client, release func(), err error) {
+func NewClient(config *rest.Config, serverURL *url.URL, limit int64, metrics *Metrics) (client *http.Client, release func(), err error) {
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, nil, err
@@ -41,9 +41,9 @@ func NewClient(config *rest.Config, at *url.URL, limit int64, metrics *Metrics) 
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &originTransport{origin: originOf(at), authenticated: authenticated, anonymous: anonymous}
-	releaseMetrics := metrics.retain(at.Host)
-	return &http.Client{Transport: &limitedTransport{metrics.instrument(t, at.Host), limit}}, func() {
+	t := &originTransport{origin: originOf(serverURL), authenticated: authenticated, anonymous: anonymous}
+	releaseMetrics := metrics.retain(serverURL.Host)
+	return &http.Client{Transport: &limitedTransport{metrics.instrument(t, serverURL.Host), limit}}, func() {
 		releaseMetrics()
 		base.CloseIdleConnections()
 		anonymousBase.CloseIdleConnections()

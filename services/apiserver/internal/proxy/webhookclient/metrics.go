@@ -44,7 +44,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_webhooks_x509_" + name, Help: "[ALPHA] " + help})
 	}
 	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
-	m := &Metrics{
+	created := &Metrics{
 		clients: map[string]int{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rest_client_requests_total",
@@ -62,8 +62,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		sha1: counter("insecure_sha1_total",
 			"Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
 	}
-	vectors := []vector{m.requests, m.duration, m.sent, m.received}
-	m.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{
+	vectors := []vector{created.requests, created.duration, created.sent, created.received}
+	created.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{
 		Limit:    maxHosts,
 		Overflow: func(string) string { return otherHosts },
 		Add:      func(host string) string { return host },
@@ -74,11 +74,11 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		},
 	})
 	for _, v := range vectors {
-		m.hosts.MustRegister(registerer, v)
+		created.hosts.MustRegister(registerer, v)
 	}
-	m.hosts.KeepWhile(m.hostInUse)
-	registerer.MustRegister(m.missingSAN, m.sha1)
-	return m
+	created.hosts.KeepWhile(created.hostInUse)
+	registerer.MustRegister(created.missingSAN, created.sha1)
+	return created
 }
 
 // vector is a metric with labels.
@@ -147,23 +147,23 @@ type measuredTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	m, start := t.metrics, time.Now()
+	counters, start := t.metrics, time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
-	host := m.hosts.WithLabels(t.host)
-	m.duration.WithLabelValues(r.Method, host).Observe(time.Since(start).Seconds())
+	host := counters.hosts.WithLabels(t.host)
+	counters.duration.WithLabelValues(r.Method, host).Observe(time.Since(start).Seconds())
 	if r.ContentLength >= 0 {
-		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
+		counters.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
 	}
 	if err != nil {
-		m.requests.WithLabelValues(noResponse, r.Method, host).Inc()
-		CountCertificateErrors(err, m.missingSAN, m.sha1)
+		counters.requests.WithLabelValues(noResponse, r.Method, host).Inc()
+		CountCertificateErrors(err, counters.missingSAN, counters.sha1)
 	} else {
-		m.requests.WithLabelValues(strconv.Itoa(resp.StatusCode), r.Method, host).Inc()
+		counters.requests.WithLabelValues(strconv.Itoa(resp.StatusCode), r.Method, host).Inc()
 		if resp.ContentLength >= 0 { // otherwise the size is unknown
-			m.received.WithLabelValues(r.Method, host).Observe(float64(resp.ContentLength))
+			counters.received.WithLabelValues(r.Method, host).Observe(float64(resp.ContentLength))
 		}
 	}
-	m.hosts.WithLabels(t.host) // removes series that were created after the client was released
+	counters.hosts.WithLabels(t.host) // removes series that were created after the client was released
 	return resp, err
 }
 

@@ -24,9 +24,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestResponseLimits checks that responses that are too long, have too many values, or are long and
+// TestTooLargeResponsesAreNotDecoded checks that responses that are too long, have too many values, or are long and
 // not JSON, are not decoded.
-func TestResponseLimits(t *testing.T) {
+func TestTooLargeResponsesAreNotDecoded(t *testing.T) {
 	const head = `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":""}`
 	many := head + `,"x":[{}` + strings.Repeat(",{}", 5000) + `]}`
 	for name, test := range map[string]struct {
@@ -92,14 +92,14 @@ func TestResponseLimits(t *testing.T) {
 // only if it is read.
 type slowServer struct {
 	*httptest.Server
-	sent chan string   // receives the path of each response whose huge part was read
-	end  chan struct{} // each value completes one response to /held
+	sent    chan string   // receives the path of each response whose huge part was read
+	release chan struct{} // each value completes one response to /held
 }
 
 func newSlowServer(t *testing.T) *slowServer {
 	t.Helper()
-	s := &slowServer{sent: make(chan string, 16), end: make(chan struct{}, 8)}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	created := &slowServer{sent: make(chan string, 16), release: make(chan struct{}, 8)}
+	created.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
 		part := strings.Repeat(" ", 64<<10)
 		for range 40 { // far more than 1 MiB and the socket buffers
@@ -107,16 +107,16 @@ func newSlowServer(t *testing.T) *slowServer {
 				return
 			}
 		}
-		s.sent <- r.URL.Path
+		created.sent <- r.URL.Path
 		if r.URL.Path == "/held" {
 			select {
-			case <-s.end:
+			case <-created.release:
 			case <-r.Context().Done():
 			}
 		}
 		fmt.Fprint(w, "}")
 	}))
-	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+	created.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if c, ok := c.(*tls.Conn); ok {
 			if c, ok := c.NetConn().(*net.TCPConn); ok {
 				_ = c.SetWriteBuffer(32 << 10)
@@ -124,9 +124,9 @@ func newSlowServer(t *testing.T) *slowServer {
 		}
 		return ctx
 	}
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
+	created.StartTLS()
+	t.Cleanup(created.Close)
+	return created
 }
 
 // asPrincipal returns a context of a request of a principal.
@@ -141,9 +141,9 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 func TestHugeResponsesWaitForSlots(t *testing.T) {
 	const slots = 4 // the share of one webhook or principal
 	slowServer := newSlowServer(t)
-	w := newLargeWebhooks(t)
+	webhooks := newLargeWebhooks(t)
 	callWebhook := func(ctx context.Context, path string) error {
-		return w.Call(ctx, &webhookclient.Webhook{
+		return webhooks.Call(ctx, &webhookclient.Webhook{
 			URL:      slowServer.URL + path,
 			CABundle: caBundle(slowServer.Server),
 		}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
@@ -180,7 +180,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 		if err := <-canceled; err == nil {
 			t.Errorf("%s: canceled call: got no error, want one", name)
 		}
-		slowServer.end <- struct{}{}
+		slowServer.release <- struct{}{}
 		if err := <-finished; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -188,7 +188,7 @@ func TestHugeResponsesWaitForSlots(t *testing.T) {
 			t.Errorf("%s: the response to %s was read, want /held", name, path)
 		}
 		for range slots {
-			slowServer.end <- struct{}{}
+			slowServer.release <- struct{}{}
 		}
 		for range slots {
 			if err := <-finished; err != nil {
@@ -233,9 +233,9 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer webhooks.Close()
-	var all sync.WaitGroup
+	var calls sync.WaitGroup
 	for range 20 { // more than there are slots
-		all.Go(func() {
+		calls.Go(func() {
 			err := webhooks.Call(t.Context(), &webhookclient.Webhook{
 				URL:      server.URL + "/slow",
 				CABundle: caBundle(server),
@@ -245,7 +245,7 @@ func TestSlowHugeResponseFails(t *testing.T) {
 			}
 		})
 	}
-	all.Go(func() {
+	calls.Go(func() {
 		if err := webhooks.Call(t.Context(), &webhookclient.Webhook{
 			URL:      server.URL + "/short",
 			CABundle: caBundle(server),
@@ -253,7 +253,7 @@ func TestSlowHugeResponseFails(t *testing.T) {
 			t.Errorf("shorter response: got error %v, want none", err)
 		}
 	})
-	all.Wait()
+	calls.Wait()
 }
 
 // TestBodyPartsAreSent checks that the server receives the body and the shared parts, also after a
@@ -261,24 +261,24 @@ func TestSlowHugeResponseFails(t *testing.T) {
 func TestBodyPartsAreSent(t *testing.T) {
 	shared := [][]byte{[]byte("one"), {}, bytes.Repeat([]byte("2"), 1<<20), []byte("three")}
 	want := "head" + string(bytes.Join(shared, nil))
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil || string(body) != want || r.ContentLength != int64(len(want)) {
-			t.Errorf("%s: got %d bytes, content length %d, want %d: %v", r.URL.Path, len(body), r.ContentLength, len(want), err)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil || string(body) != want || req.ContentLength != int64(len(want)) {
+			t.Errorf("%s: got %d bytes, content length %d, want %d: %v", req.URL.Path, len(body), req.ContentLength, len(want), err)
 		}
-		if r.URL.Path == "/" {
-			http.Redirect(w, r, "/redirected", http.StatusPermanentRedirect)
+		if req.URL.Path == "/" {
+			http.Redirect(w, req, "/redirected", http.StatusPermanentRedirect)
 		}
 	}))
 	defer server.Close()
 	client, release := newClient(t, server, &rest.Config{})
 	defer release()
-	r, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...),
+	req, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...),
 		http.MethodPost, server.URL, strings.NewReader("head"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Do(r)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,14 +289,14 @@ func TestBodyPartsAreSent(t *testing.T) {
 }
 
 // newClient returns a client of NewClient for the webhook s.
-func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, func()) {
+func newClient(t *testing.T, server *httptest.Server, config *rest.Config) (*http.Client, func()) {
 	t.Helper()
-	at, err := url.Parse(s.URL)
+	serverURL, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.CAData = append(c.CAData, caBundle(s)...)
-	client, release, err := webhookclient.NewClient(c, at, 1<<20, nil)
+	config.CAData = append(config.CAData, caBundle(server)...)
+	client, release, err := webhookclient.NewClient(config, serverURL, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

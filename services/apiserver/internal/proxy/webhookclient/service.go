@@ -98,8 +98,8 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	if err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(config.Host)
-	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+	serverURL, err := url.Parse(config.Host)
+	if err != nil || !slices.Contains(schemes, serverURL.Scheme) || serverURL.Host == "" || serverURL.RawQuery != "" || serverURL.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
 	config.UserAgent = agent
@@ -110,7 +110,7 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{URL: u.String()}
+	s := &Service{URL: serverURL.String()}
 	if s.base, err = newPool(c); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
+// TestMain fails if a test leaves goroutines behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // kubeconfig writes a kubeconfig with the address of a server and credentials.
@@ -49,9 +50,9 @@ func kubeconfig(
 	return file
 }
 
-// TestCredentialsAreSent checks that the service receives the credentials of the kubeconfig,
+// TestCredentialsOfKubeconfigAreSent checks that the service receives the credentials of the kubeconfig,
 // whatever their source.
-func TestCredentialsAreSent(t *testing.T) {
+func TestCredentialsOfKubeconfigAreSent(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("Authorization"), r.UserAgent())
 	}))
@@ -119,37 +120,37 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestProxy checks that the proxy of a kubeconfig resolves the name of the service.
-func TestProxy(t *testing.T) {
+// TestProxyOfKubeconfigIsUsed checks that the proxy of a kubeconfig resolves the name of the service.
+func TestProxyOfKubeconfigIsUsed(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "asked "+r.Host) }))
 	defer server.Close()
-	through := make(chan string, 1)
+	proxied := make(chan string, 1)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		through <- r.Method + " " + r.Host
-		there, err := net.Dial("tcp", server.Listener.Addr().String())
+		proxied <- r.Method + " " + r.Host
+		target, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer there.Close()
-		here, buffered, err := http.NewResponseController(w).Hijack()
+		defer target.Close()
+		client, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer here.Close()
-		if _, err := io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		defer client.Close()
+		if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
 			t.Error(err)
 			return
 		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = io.Copy(there, buffered)
-			there.Close()
+			_, _ = io.Copy(target, buffered)
+			target.Close()
 		}()
-		_, _ = io.Copy(here, there)
-		here.Close()
+		_, _ = io.Copy(client, target)
+		client.Close()
 		<-done
 	}))
 	defer proxy.Close()
@@ -166,13 +167,14 @@ func TestProxy(t *testing.T) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if got := <-through; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
+	if got := <-proxied; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
 		t.Errorf("got %q through %q, %v, want the response of example.com through CONNECT example.com:443", body, got, err)
 	}
 }
 
-// TestNewClient checks credentials, the limit of responses, and invalid configurations.
-func TestNewClient(t *testing.T) {
+// TestNewClientSendsTokenAndLimitsResponse checks that the client sends its bearer token, trusts inline
+// certificate data before files, and rejects a response above its limit.
+func TestNewClientSendsTokenAndLimitsResponse(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
 			fmt.Fprint(w, strings.Repeat("x", 101))
@@ -216,6 +218,12 @@ func TestNewClient(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want error %q, or the token", path, body, err, want)
 		}
 	}
+}
+
+// TestNewClientRejectsBrokenConfigs checks that NewClient returns an error for files and credentials
+// that cannot be used.
+func TestNewClientRejectsBrokenConfigs(t *testing.T) {
+	at := &url.URL{Scheme: "https", Host: "webhook.invalid"}
 	for name, broken := range map[string]*rest.Config{
 		"two plugins": {ExecProvider: &clientcmdapi.ExecConfig{}, AuthProvider: &clientcmdapi.AuthProviderConfig{}},
 		"authority":   {TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}},
@@ -228,8 +236,8 @@ func TestNewClient(t *testing.T) {
 	}
 }
 
-// TestBrokenKubeconfigs checks that Load returns an error that names the file.
-func TestBrokenKubeconfigs(t *testing.T) {
+// TestBrokenKubeconfigsAreRejected checks that Load returns an error that names the file.
+func TestBrokenKubeconfigsAreRejected(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	broken := filepath.Join(t.TempDir(), "broken")

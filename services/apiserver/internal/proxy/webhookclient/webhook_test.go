@@ -76,8 +76,8 @@ func caBundle(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-// call calls a webhook with a ConfigMap and returns the response.
-func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
+// callWebhook calls a webhook with a ConfigMap and returns the response.
+func callWebhook(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
 	t.Helper()
 	response := &corev1.ConfigMap{}
 	return response, w.Call(t.Context(), hook, webhookclient.CallOptions{},
@@ -87,30 +87,30 @@ func call(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) 
 // TestWebhookByURLAndByService checks the requests that webhooks receive, and the errors of calls
 // that fail.
 func TestWebhookByURLAndByService(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(webhooks http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
+		webhooks.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/elsewhere":
-			http.Redirect(w, r, "/", http.StatusFound)
+			http.Redirect(webhooks, r, "/", http.StatusFound)
 		case "/long":
-			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":%q}}`, strings.Repeat("x", 1<<17))
+			fmt.Fprintf(webhooks, `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":%q}}`, strings.Repeat("x", 1<<17))
 		case "/broken":
-			w.Header().Set("Content-Type", "text/plain")
-			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprint(w, "broken")
+			webhooks.Header().Set("Content-Type", "text/plain")
+			webhooks.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(webhooks, "broken")
 		default:
-			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"uri":%q,"host":%q,"agent":%q,"proto":%q,"asked":%q}}`,
+			fmt.Fprintf(webhooks, `{"kind":"ConfigMap","apiVersion":"v1","data":{"uri":%q,"host":%q,"agent":%q,"proto":%q,"asked":%q}}`,
 				r.RequestURI, r.Host, r.UserAgent(), r.Proto, body)
 		}
 	}))
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	w := newWebhooks(t, server.Listener.Addr().String())
+	webhooks := newWebhooks(t, server.Listener.Addr().String())
 
 	// 1. By URL: the query has the timeout, and the request has the headers of kube-apiserver.
-	got, err := call(t, w, &webhookclient.Webhook{URL: server.URL + "/convert", CABundle: caBundle(server)})
+	got, err := callWebhook(t, webhooks, &webhookclient.Webhook{URL: server.URL + "/convert", CABundle: caBundle(server)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func TestWebhookByURLAndByService(t *testing.T) {
 		t.Errorf("request = %v, want POST /convert?timeout=10s over HTTP/2.0 from kube-apiserver-admission", d)
 	}
 	hook := &webhookclient.Webhook{URL: server.URL + "/short", CABundle: caBundle(server)}
-	err = w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got)
+	err = webhooks.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got)
 	if err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("with a timeout: got %v, %v, want the URI /short?timeout=3s", got.Data, err)
 	}
 
 	// 2. By service: the certificate must be that of the service. The one of the test server is
 	// valid only for example.com.
-	_, err = call(t, w, &webhookclient.Webhook{
+	_, err = callWebhook(t, webhooks, &webhookclient.Webhook{
 		Service:  &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443},
 		CABundle: caBundle(server),
 	})
@@ -155,14 +155,14 @@ func TestWebhookByURLAndByService(t *testing.T) {
 			CABundle: caBundle(server),
 		},
 	} {
-		if _, err := call(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := callWebhook(t, webhooks, hook); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("call of %+v: got error %v, want %q", hook, err, want)
 		}
 	}
 }
 
-// TestResolveServices checks the addresses and errors that Resolve returns without Endpoints.
-func TestResolveServices(t *testing.T) {
+// TestServiceResolvesToItsClusterIPOrExternalName checks the addresses and errors that Resolve returns without Endpoints.
+func TestServiceResolvesToItsClusterIPOrExternalName(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
 		"pending":    {Ports: []corev1.ServicePort{{Port: 443}}},
 		"kubernetes": {ClusterIP: "10.0.0.8", Ports: []corev1.ServicePort{{Port: 443}}},
@@ -206,8 +206,8 @@ func TestResolveServices(t *testing.T) {
 	}
 }
 
-// TestResolveEndpoints checks that a ready endpoint is returned if cluster IPs are not reachable.
-func TestResolveEndpoints(t *testing.T) {
+// TestServiceResolvesToReadyEndpointWithoutClusterIP checks that a ready endpoint is returned if cluster IPs are not reachable.
+func TestServiceResolvesToReadyEndpointWithoutClusterIP(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
 		"a":    {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Name: "x", Port: 443}, {Name: "y", Port: 8443}}},
 		"none": {ClusterIP: "None", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},

@@ -169,81 +169,81 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 	objectOf := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
 	auditor, sink := newAuditor(Decision{Level: RequestResponse})
 	openRecord := func(user *request.User) *Record { return auditor.Open(podsInfo, user, newArrival) }
-	wantRecorded := func(third *Record) {
+	wantRecorded := func(record *Record) {
 		t.Helper()
-		third.End(t.Context(), nil)
+		record.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject == nil || e.Annotations[Truncated] == "true" {
 			t.Errorf("got %d bytes of the object, annotations %v, want the object and no truncation", len(e.ResponseObject), e.Annotations)
 		}
 	}
-	wantOmitted := func(third *Record) {
+	wantOmitted := func(record *Record) {
 		t.Helper()
-		third.End(t.Context(), nil)
+		record.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "true" {
 			t.Errorf("got %d bytes of the object, annotations %v, want no object and a truncation", len(e.ResponseObject), e.Annotations)
 		}
 	}
-	copyOf := func(third *Record, parts ...[]byte) *Copy {
-		c := third.Copy()
+	copyOf := func(record *Record, parts ...[]byte) *Copy {
+		beyondShare := record.Copy()
 		for _, p := range parts {
-			c.Write(p)
+			beyondShare.Write(p)
 		}
-		return c
+		return beyondShare
 	}
 
 	// 1. An object of the maximum size is recorded, a larger one is omitted.
-	for n, check := range map[int]func(*Record){1 << 10: wantRecorded, 1<<10 + 1: wantOmitted} {
-		third := openRecord(ada)
-		third.SetResponseObject(objectOf(n))
-		check(third)
-		third = openRecord(ada)
-		copyOf(third, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
-		check(third)
+	for n, wantObject := range map[int]func(*Record){1 << 10: wantRecorded, 1<<10 + 1: wantOmitted} {
+		record := openRecord(ada)
+		record.SetResponseObject(objectOf(n))
+		wantObject(record)
+		record = openRecord(ada)
+		copyOf(record, objectOf(n)[:n/2], objectOf(n)[n/2:]).Close()
+		wantObject(record)
 	}
 
 	// 2. A user holds at most as many bytes as are free, so that another user gets some.
-	first, second, c := openRecord(ada), openRecord(ada), openRecord(ada)
+	first, second, beyondShare := openRecord(ada), openRecord(ada), openRecord(ada)
 	first.SetResponseObject(objectOf(1 << 10))
 	copyOf(second, objectOf(1<<10)).Close()
-	full := copyOf(c, objectOf(1<<10))
+	full := copyOf(beyondShare, objectOf(1<<10))
 	if !full.Full() {
 		t.Error("got room beyond the share of a user, want the record full")
 	}
 	full.Write(objectOf(2))
 	full.Close()
-	d := openRecord(eve)
-	copyOf(d, objectOf(1<<10)).Close()
-	wantOmitted(c)
-	wantRecorded(d)
+	ofEve := openRecord(eve)
+	copyOf(ofEve, objectOf(1<<10)).Close()
+	wantOmitted(beyondShare)
+	wantRecorded(ofEve)
 	wantRecorded(first)
 	wantRecorded(second)
 
 	// 3. Dropped objects, and those of ended records, hold no bytes.
 	for range 10 {
-		third := openRecord(ada)
-		copyOf(third, objectOf(1<<10)).Drop()
-		long := copyOf(third, objectOf(512), objectOf(1<<10))
+		record := openRecord(ada)
+		copyOf(record, objectOf(1<<10)).Drop()
+		long := copyOf(record, objectOf(512), objectOf(1<<10))
 		long.Drop()
 		long.Drop()
-		third.End(t.Context(), nil)
+		record.End(t.Context(), nil)
 		if e := sink.lastEvent(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
 			t.Errorf("dropped object: got %s %v; want nil, \"\"", e.ResponseObject, e.Annotations)
 		}
-		late := copyOf(third, objectOf(600))
+		late := copyOf(record, objectOf(600))
 		late.Close()
 		if !late.Full() {
 			t.Error("closed copy: got one that is not full, want a full one")
 		}
 		late.Drop()
-		third.SetResponseObject(objectOf(600))
+		record.SetResponseObject(objectOf(600))
 	}
 
 	// 4. No more bytes were released than were held.
 	var last []*Record
 	for range 3 {
-		third := openRecord(ada)
-		third.SetResponseObject(objectOf(1 << 10))
-		last = append(last, third)
+		record := openRecord(ada)
+		record.SetResponseObject(objectOf(1 << 10))
+		last = append(last, record)
 	}
 	wantOmitted(last[2])
 	wantRecorded(last[1])
@@ -260,14 +260,14 @@ func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
 		if omit {
 			want = `{"metadata":{"name":"\u003cn\u003e"}}`
 		}
-		for _, show := range []func(r *Record){
+		for _, setResponse := range []func(r *Record){
 			func(r *Record) { r.SetResponseObject(text) },
 			func(r *Record) { c := r.Copy(); c.Write(text); c.Close() },
 		} {
 			r := auditor.Open(podsInfo, nil, newArrival)
 			r.SetRequestText(func() ([]byte, error) { return text, nil })
 			r.SetRequestText(func() ([]byte, error) { return []byte(`"later"`), nil })
-			show(r)
+			setResponse(r)
 			r.End(t.Context(), nil)
 			if e := sink.lastEvent(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
 				t.Errorf("omit = %v: got %s and %s, want %s", omit, e.RequestObject, e.ResponseObject, want)

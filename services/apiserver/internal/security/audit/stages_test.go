@@ -19,109 +19,100 @@ import (
 func TestStagesDependOnOutcome(t *testing.T) {
 	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
 	for _, test := range []struct {
-		name string
-		op   *requestinfo.Info
-		omit StageSet
-		do   func(r *Record)
-		fail any
-		want string
-		code int32
-		text string
+		name       string
+		info       *requestinfo.Info
+		omit       StageSet
+		respond    func(r *Record)
+		panicValue any    // with which the handler ended, or nil
+		want       string // stages with an event
+		code       int32  // of the last event
+		message    string // of the last event
 	}{
 		{
-			name: "no response",
-			op:   podsInfo,
-			omit: 0,
-			do:   func(*Record) {},
-			want: "RequestReceived ResponseComplete",
-			code: 200,
-			text: "Connection closed early",
+			name:    "no response",
+			info:    podsInfo,
+			respond: func(*Record) {},
+			want:    "RequestReceived ResponseComplete",
+			code:    200,
+			message: "Connection closed early",
 		},
 		{
-			name: "the first code counts",
-			op:   podsInfo,
-			omit: 0,
-			do:   func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseComplete",
-			code: 404,
+			name:    "only the first code is recorded",
+			info:    podsInfo,
+			respond: func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) },
+			want:    "RequestReceived ResponseComplete",
+			code:    404,
 		},
 		{
 			name: "a status and its code",
-			op:   podsInfo,
-			omit: 0,
-			do: func(r *Record) {
+			info: podsInfo,
+			respond: func(r *Record) {
 				r.SetResponseStatus(&metav1.Status{Message: "m", Code: 500})
 				r.BeginResponse(t.Context(), 409)
 			},
-			want: "RequestReceived ResponseComplete",
-			code: 409,
-			text: "m",
+			want:    "RequestReceived ResponseComplete",
+			code:    409,
+			message: "m",
 		},
 		{
-			name: "a panic",
-			op:   podsInfo,
-			omit: 0,
-			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
-			fail: "oh",
-			want: "RequestReceived Panic",
-			code: 500,
-			text: "APIServer panic'd: oh",
+			name:       "a panic",
+			info:       podsInfo,
+			respond:    func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			panicValue: "oh",
+			want:       "RequestReceived Panic",
+			code:       500,
+			message:    "APIServer panic'd: oh",
 		},
 		{
-			name: "a panic without an answer",
-			op:   watch,
-			omit: 0,
-			do:   func(*Record) {},
-			fail: "oh",
-			want: "RequestReceived Panic",
-			code: 500,
-			text: "APIServer panic'd: oh",
+			name:       "a panic without an answer",
+			info:       watch,
+			respond:    func(*Record) {},
+			panicValue: "oh",
+			want:       "RequestReceived Panic",
+			code:       500,
+			message:    "APIServer panic'd: oh",
 		},
 		{
-			name: "a watch",
-			op:   watch,
-			omit: 0,
-			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseStarted ResponseComplete",
-			code: 200,
+			name:    "a watch",
+			info:    watch,
+			respond: func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			want:    "RequestReceived ResponseStarted ResponseComplete",
+			code:    200,
 		},
 		{
-			name: "a watch without a response",
-			op:   watch,
-			omit: 0,
-			do:   func(*Record) {},
-			want: "RequestReceived ResponseStarted ResponseComplete",
-			code: 200,
-			text: "Connection closed early",
+			name:    "a watch without a response",
+			info:    watch,
+			respond: func(*Record) {},
+			want:    "RequestReceived ResponseStarted ResponseComplete",
+			code:    200,
+			message: "Connection closed early",
 		},
 		{
-			name: "resolved again",
-			op:   podsInfo,
-			omit: 0,
-			do:   func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) },
-			want: "RequestReceived ResponseStarted ResponseComplete",
-			code: 200,
+			name:    "request info replaced by a watch",
+			info:    podsInfo,
+			respond: func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) },
+			want:    "RequestReceived ResponseStarted ResponseComplete",
+			code:    200,
 		},
 		{
-			name: "omitted stages",
-			op:   watch,
-			omit: SetOf(RequestReceived, ResponseStarted),
-			do:   func(r *Record) { r.BeginResponse(t.Context(), 200) },
-			want: "ResponseComplete",
-			code: 200,
+			name:    "omitted stages",
+			info:    watch,
+			omit:    SetOf(RequestReceived, ResponseStarted),
+			respond: func(r *Record) { r.BeginResponse(t.Context(), 200) },
+			want:    "ResponseComplete",
+			code:    200,
 		},
 		{
-			name: "an omitted panic",
-			op:   podsInfo,
-			omit: SetOf(Panic),
-			do:   func(*Record) {},
-			fail: "oh",
-			want: "RequestReceived",
-			code: 0,
+			name:       "an omitted panic",
+			info:       podsInfo,
+			omit:       SetOf(Panic),
+			respond:    func(*Record) {},
+			panicValue: "oh",
+			want:       "RequestReceived",
 		},
 	} {
 		auditor, sink := newAuditor(Decision{Level: Metadata, Omit: test.omit})
-		r := auditor.Open(test.op, nil, newArrival)
+		r := auditor.Open(test.info, nil, newArrival)
 		<-time.After(time.Millisecond)
 		if err := r.Receive(t.Context()); err != nil {
 			t.Error(err)
@@ -129,15 +120,15 @@ func TestStagesDependOnOutcome(t *testing.T) {
 		if len(sink.events) > 0 && sink.events[0].StageTimestamp != sink.events[0].RequestReceivedTimestamp {
 			t.Errorf("%s: got stage timestamp %s, want %s", test.name, sink.events[0].StageTimestamp, sink.events[0].RequestReceivedTimestamp)
 		}
-		test.do(r)
-		r.End(t.Context(), test.fail)
+		test.respond(r)
+		r.End(t.Context(), test.panicValue)
 		r.End(t.Context(), nil)
 		r.BeginResponse(t.Context(), 200)
 		if got := strings.Join(sink.stages(), " "); got != test.want {
 			t.Errorf("%s: got stages %s, want %s", test.name, got, test.want)
 		}
-		if st := sink.lastEvent(t).ResponseStatus; test.code > 0 && (st.Code != test.code || st.Message != test.text) {
-			t.Errorf("%s: got status %+v, want %d %q", test.name, st, test.code, test.text)
+		if st := sink.lastEvent(t).ResponseStatus; test.code > 0 && (st.Code != test.code || st.Message != test.message) {
+			t.Errorf("%s: got status %+v, want %d %q", test.name, st, test.code, test.message)
 		}
 	}
 }
