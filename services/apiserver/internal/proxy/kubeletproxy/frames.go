@@ -74,27 +74,34 @@ func frameSize(reader *bufio.Reader) (uint64, error) {
 	return uint64(size) + payload, nil
 }
 
-// MaxKubeletFrame is the maximum size in bytes of a SPDY frame that a kubelet sends for a translated
-// command. The SPDY library queues up to 50 frames of each stream, of up to 16 MiB, for a slow client.
-// Kubelets send frames of 32 KiB.
-const MaxKubeletFrame = 256 << 10
+// Limits of the SPDY frames that a kubelet sends for a translated command. The SPDY library queues up
+// to 50 frames of each of five streams, of up to 16 MiB, for a slow client.
+const (
+	// MaxKubeletFrame is the maximum size in bytes of a frame. Kubelets send frames of 32 KiB.
+	MaxKubeletFrame = 64 << 10
+	// maxControlFrame is the maximum size in bytes of a control frame. Its header fields are
+	// compressed, and take up to a thousand times its size in memory. Kubelets send frames of some
+	// twenty bytes.
+	maxControlFrame = 256
+)
 
 var errKubeletFrame = errors.New("the SPDY frame of the kubelet is too long")
 
-// spdyLimiter is a SPDY connection. Reading fails at a frame that is longer than MaxKubeletFrame.
+// spdyLimiter is a SPDY connection. Reading fails at a frame that exceeds the limits.
 type spdyLimiter struct {
 	net.Conn
 	reader *bufio.Reader
 	unread int // bytes of the current frame that were not read yet
 }
 
-// limitSPDY returns the connection with the limit of MaxKubeletFrame.
+// limitSPDY returns the connection with the limits of frames.
 func limitSPDY(conn net.Conn) net.Conn {
 	return &spdyLimiter{Conn: conn, reader: bufio.NewReader(conn)}
 }
 
 // Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is: type
-// or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes.
+// or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes. The first bit is set in a control
+// frame.
 func (l *spdyLimiter) Read(data []byte) (int, error) {
 	const headerSize = 8
 	if l.unread == 0 {
@@ -103,7 +110,8 @@ func (l *spdyLimiter) Read(data []byte) (int, error) {
 			return 0, err
 		}
 		length := int(binary.BigEndian.Uint32(head[4:]) & 0xffffff)
-		if length > MaxKubeletFrame {
+		isControl := head[0]&0x80 != 0
+		if length > MaxKubeletFrame || isControl && length > maxControlFrame {
 			return 0, errKubeletFrame
 		}
 		l.unread = headerSize + length
