@@ -41,7 +41,7 @@ func TestCostSumReportsExcessOnce(t *testing.T) {
 		evaluate(cheap)
 	}
 	if evaluations < 5 || evaluations > 50 {
-		t.Errorf("costly was called after %d evaluations, want times at least 5, times at most 50", evaluations)
+		t.Errorf("costly was called after %d evaluations, want 5 to 50", evaluations)
 	}
 	evaluate(expensive)
 	if calls != 1 {

@@ -161,6 +161,12 @@ func TestPatchExpressionsHaveDeclaredTypes(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.expression, issues, tt.want)
 		}
 	}
+}
+
+// TestBuiltValuesAreComparedByTypeAndFields checks the equality of objects and patches that
+// expressions build.
+func TestBuiltValuesAreComparedByTypeAndFields(t *testing.T) {
+	env := patchEnv(t)
 	for expression, want := range map[string]bool{
 		`Object{a: 1} == Object{a: 1}`:                     true,
 		`Object{a: 1} == Object{a: 2}`:                     false,
@@ -181,14 +187,23 @@ func TestPatchExpressionsHaveDeclaredTypes(t *testing.T) {
 			t.Errorf("%s: got %t, %v, want %t", expression, got, err, want)
 		}
 	}
-	p, err := env.Compile(`JSONPatch{op: object.names}`)
+}
+
+// TestPatchOperationMustBeString checks the type of a field that is known only at run time.
+func TestPatchOperationMustBeString(t *testing.T) {
+	program, err := patchEnv(t).Compile(`JSONPatch{op: object.names}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(),
+	if _, err := program.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(),
 		"unexpected type list for JSONPatchType 'op' field") {
 		t.Errorf("list as an operation: %v, want the error: unexpected type list for JSONPatchType 'op' field", err)
 	}
+}
+
+// TestPatchTypesNeedTheirLibrary checks that expressions without the patch library cannot build
+// objects and patches.
+func TestPatchTypesNeedTheirLibrary(t *testing.T) {
 	plain, err := celenv.NewBaseEnv()
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +214,7 @@ func TestPatchExpressionsHaveDeclaredTypes(t *testing.T) {
 	}
 	for _, expression := range []string{`Object{}`, `JSONPatch{}`, `jsonpatch.escapeKey("a")`} {
 		if _, issues := withoutPatches.Check(expression); issues.Err() == nil {
-			t.Errorf("%s compiles without the patch types", expression)
+			t.Errorf("%s without the patch types: got no error, want one", expression)
 		}
 	}
 }

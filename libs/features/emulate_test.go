@@ -113,6 +113,6 @@ func TestMetricShowsStagesOfEmulatedVersion(t *testing.T) {
 		t.Errorf("got stages %v, want no DeclarativeValidation, ClusterTrustBundle ALPHA, SidecarContainers BETA", stages)
 	}
 	if series, err := testutil.GatherAndCount(registry, "kubernetes_feature_enabled"); series < 100 || err != nil {
-		t.Errorf("%d series, %v, want n at least 100, no error", series, err)
+		t.Errorf("got %d series, error %v, want at least 100 series", series, err)
 	}
 }

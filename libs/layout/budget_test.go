@@ -99,15 +99,15 @@ func packageCounts(packages map[string]imported, name string) string {
 
 // lineChanges returns the lines that are only in one of two texts.
 func lineChanges(before, after string) (out []string) {
-	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
-	for _, l := range was {
-		if !slices.Contains(is, l) {
-			out = append(out, "-"+l)
+	oldLines, newLines := strings.Split(before, "\n"), strings.Split(after, "\n")
+	for _, line := range oldLines {
+		if !slices.Contains(newLines, line) {
+			out = append(out, "-"+line)
 		}
 	}
-	for _, l := range is {
-		if !slices.Contains(was, l) {
-			out = append(out, "+"+l)
+	for _, line := range newLines {
+		if !slices.Contains(oldLines, line) {
+			out = append(out, "+"+line)
 		}
 	}
 	return out

@@ -49,14 +49,14 @@ func TestConstructorsAreSmall(t *testing.T) {
 		})
 	}
 	if functions < 100 {
-		t.Errorf("found %d functions", functions)
+		t.Errorf("found %d functions, want at least 100", functions)
 	}
 }
 
 // fieldCount returns the number of fields or parameters of a list.
-func fieldCount(l *ast.FieldList) (n int) {
-	for _, f := range l.List {
-		n += max(1, len(f.Names))
+func fieldCount(list *ast.FieldList) (count int) {
+	for _, f := range list.List {
+		count += max(1, len(f.Names))
 	}
-	return n
+	return count
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestFilesHaveNoCircles checks that in some packages no two files depend on each other, so that
+// TestFilesHaveNoDependencyCycles checks that in some packages no two files depend on each other, so that
 // each file can be read after those that it uses.
-func TestFilesHaveNoCircles(t *testing.T) {
+func TestFilesHaveNoDependencyCycles(t *testing.T) {
 	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
 	for _, name := range []string{"rest/writes", "rest/patch", "rest/responsewriters", "rest/handlers"} {
 		t.Run(name, func(t *testing.T) {
@@ -25,28 +25,28 @@ func TestFilesHaveNoCircles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range files {
-				if strings.HasSuffix(f, "_test.go") {
+			for _, file := range files {
+				if strings.HasSuffix(file, "_test.go") {
 					continue
 				}
-				data, err := os.ReadFile(f)
+				data, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
 				}
-				sources[filepath.Base(f)] = string(data)
+				sources[filepath.Base(file)] = string(data)
 			}
 			if len(sources) < 5 {
 				t.Fatalf("only %d files were seen", len(sources))
 			}
-			for _, circle := range dependencyCycles(t, sources) {
-				t.Errorf("dependency cycle between files: %s", strings.Join(circle, " "))
+			for _, cycle := range dependencyCycles(t, sources) {
+				t.Errorf("dependency cycle between files: %s", strings.Join(cycle, " "))
 			}
 		})
 	}
 }
 
-// TestImportCyclesAreFound checks that the search finds a cycle between files of one package.
-func TestImportCyclesAreFound(t *testing.T) {
+// TestDependencyCyclesAreFound checks that the search finds a cycle between files of one package.
+func TestDependencyCyclesAreFound(t *testing.T) {
 	got := dependencyCycles(t, map[string]string{
 		"a.go": "package p\nfunc A() { new(T).b() }",
 		"b.go": "package p\ntype T struct{}\nfunc (t *T) b() { c() }",
@@ -54,7 +54,7 @@ func TestImportCyclesAreFound(t *testing.T) {
 		"d.go": "package p\nimport \"fmt\"\nfunc d() { fmt.Println(A) }",
 	})
 	if len(got) != 1 || strings.Join(got[0], " ") != "a.go b.go c.go" {
-		t.Errorf("found %v", got)
+		t.Errorf("found cycles %v, want one of a.go, b.go and c.go", got)
 	}
 }
 
@@ -72,11 +72,11 @@ func dependencyCycles(t *testing.T, sources map[string]string) (out [][]string) 
 	fset := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		f, err := parser.ParseFile(fset, name, sources[name], parser.SkipObjectResolution)
+		file, err := parser.ParseFile(fset, name, sources[name], parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		parsed = append(parsed, f)
+		parsed = append(parsed, file)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: noImports{}, Error: func(error) {}}
@@ -112,15 +112,15 @@ func dependencyCycles(t *testing.T, sources map[string]string) (out [][]string) 
 		if reported[name] || !reach[name][name] {
 			continue
 		}
-		var circle []string
+		var cycle []string
 		for other := range reach[name] {
 			if reach[other][name] {
-				circle = append(circle, other)
+				cycle = append(cycle, other)
 				reported[other] = true
 			}
 		}
-		slices.Sort(circle)
-		out = append(out, circle)
+		slices.Sort(cycle)
+		out = append(out, cycle)
 	}
 	return out
 }

@@ -53,13 +53,13 @@ func TestCompatibilityTable(t *testing.T) {
 	found := evidenceIn(t, root)
 	want := string(page)
 	for _, section := range sections {
-		start, end := "<!-- begin: "+section.Section+" -->\n", "<!-- end -->\n"
-		head, remaining, ok := strings.Cut(want, start)
-		_, tail, ended := strings.Cut(remaining, end)
+		startMark, endMark := "<!-- begin: "+section.Section+" -->\n", "<!-- end -->\n"
+		head, remaining, ok := strings.Cut(want, startMark)
+		_, tail, ended := strings.Cut(remaining, endMark)
 		if !ok || !ended {
 			t.Fatalf("%s has no place for the table %q", file, section.Section)
 		}
-		want = head + start + compatibilityTable(t, section, found) + end + tail
+		want = head + startMark + compatibilityTable(t, section, found) + endMark + tail
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
@@ -92,14 +92,14 @@ func compatibilityTable(t *testing.T, section compatibilitySection, found eviden
 		if len(feature.Deviations) == 0 {
 			fmt.Fprintf(&out, "| %s | none | |\n", shown)
 		}
-		for i, test := range feature.Deviations {
-			if test.What == "" || test.Reason == "" {
-				t.Errorf("%s: %s: got an incomplete deviation %+v", section.Section, feature.Feature, test)
+		for i, deviation := range feature.Deviations {
+			if deviation.What == "" || deviation.Reason == "" {
+				t.Errorf("%s: %s: got an incomplete deviation %+v", section.Section, feature.Feature, deviation)
 			}
 			if i > 0 {
 				shown = " |" // the row continues the feature above
 			}
-			fmt.Fprintf(&out, "| %s | %s | %s |\n", shown, test.What, test.Reason)
+			fmt.Fprintf(&out, "| %s | %s | %s |\n", shown, deviation.What, deviation.Reason)
 		}
 	}
 	return out.String()

@@ -43,17 +43,17 @@ func TestDocumentationNamesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := strings.Join(sources, "\n") + "\n"
+	paths := strings.Join(sources, "\n") + "\n"
 	named := 0
 	for page, text := range files(t, "docs", ".md") {
-		for _, m := range namedFile.FindAllStringSubmatch(text, -1) {
+		for _, match := range namedFile.FindAllStringSubmatch(text, -1) {
 			named++
-			if !strings.Contains(all, "/"+m[1]+"\n") {
-				t.Errorf("%s names the file %s, which does not exist", page, m[1])
+			if !strings.Contains(paths, "/"+match[1]+"\n") {
+				t.Errorf("%s names the file %s, which does not exist", page, match[1])
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("the documentation names only %d files", named)
+		t.Errorf("the documentation names %d files, want at least 20", named)
 	}
 }

@@ -171,12 +171,12 @@ func TestDocumentsAvoidBannedWords(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for n, line := range strings.Split(string(data), "\n") {
+			for number, line := range strings.Split(string(data), "\n") {
 				if !document && !strings.HasPrefix(strings.TrimSpace(line), "#") {
 					continue
 				}
 				if word := banned.FindString(persons.ReplaceAllString(line, "$1")); word != "" {
-					t.Errorf("%s:%d: %q in %.80q", path, n+1, word, line)
+					t.Errorf("%s:%d: %q in %.80q", path, number+1, word, line)
 				}
 			}
 			return nil
@@ -186,6 +186,6 @@ func TestDocumentsAvoidBannedWords(t *testing.T) {
 		}
 	}
 	if files < 50 {
-		t.Errorf("%d files were checked", files)
+		t.Errorf("%d files were checked, want at least 50", files)
 	}
 }

@@ -28,21 +28,21 @@ type pkg struct {
 // confinedImports lists imports that only the named packages, and packages below them, may have in
 // production code.
 func confinedImports() []struct {
-	imported string
-	by       []string
+	path      string
+	importers []string
 } {
 	return []struct {
-		imported string
-		by       []string
+		path      string
+		importers []string
 	}{
 		{
-			imported: "go.etcd.io",
-			by:       []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"},
+			path:      "go.etcd.io",
+			importers: []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"},
 		},
-		{imported: "sigs.k8s.io/apiserver-network-proxy", by: []string{module + "/services/apiserver/internal/proxy/egress"}},
+		{path: "sigs.k8s.io/apiserver-network-proxy", importers: []string{module + "/services/apiserver/internal/proxy/egress"}},
 		{
-			imported: "github.com/nats-io",
-			by:       []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"},
+			path:      "github.com/nats-io",
+			importers: []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"},
 		},
 	}
 }
@@ -118,53 +118,53 @@ func forTests(importPath string) bool {
 }
 
 // violations returns the rules that a package violates.
-func violations(p pkg) []string {
+func violations(checked pkg) []string {
 	var out []string
-	if p.Module != nil && slices.Contains(forbiddenModules(), p.Module.Path) {
-		out = append(out, p.ImportPath+" is in a forbidden module")
+	if checked.Module != nil && slices.Contains(forbiddenModules(), checked.Module.Path) {
+		out = append(out, checked.ImportPath+" is in a forbidden module")
 	}
-	if !under(p.ImportPath, module) {
+	if !under(checked.ImportPath, module) {
 		return out
 	}
-	if slices.Contains([]string{"util", "utils"}, path.Base(p.ImportPath)) {
-		out = append(out, p.ImportPath+" has a name without meaning")
+	if slices.Contains([]string{"util", "utils"}, path.Base(checked.ImportPath)) {
+		out = append(out, checked.ImportPath+" has a name without meaning")
 	}
-	for _, imported := range p.Imports {
-		if imported == "github.com/spf13/pflag" && group(p.ImportPath) >= 0 && p.ImportPath != internal("config") {
-			out = append(out, p.ImportPath+" imports pflag, but only config defines flags")
+	for _, imported := range checked.Imports {
+		if imported == "github.com/spf13/pflag" && group(checked.ImportPath) >= 0 && checked.ImportPath != internal("config") {
+			out = append(out, checked.ImportPath+" imports pflag, but only config defines flags")
 		}
-		for _, c := range confinedImports() {
-			mayImport := slices.ContainsFunc(c.by, func(by string) bool { return under(p.ImportPath, by) })
-			if under(imported, c.imported) && !mayImport {
-				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported,
-					strings.Join(c.by, " and ")))
+		for _, confined := range confinedImports() {
+			mayImport := slices.ContainsFunc(confined.importers, func(by string) bool { return under(checked.ImportPath, by) })
+			if under(imported, confined.path) && !mayImport {
+				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", checked.ImportPath, imported,
+					strings.Join(confined.importers, " and ")))
 			}
 		}
 	}
-	own := group(p.ImportPath)
+	own := group(checked.ImportPath)
 	if own == len(groups()) {
-		out = append(out, p.ImportPath+" is in no group")
+		out = append(out, checked.ImportPath+" is in no group")
 	}
-	for _, imported := range p.Imports {
-		if g := group(imported); g >= 0 && own > g && !forTests(p.ImportPath) {
-			out = append(out, fmt.Sprintf("%s imports %s, which is in a group above", p.ImportPath, imported))
+	for _, imported := range checked.Imports {
+		if importedGroup := group(imported); importedGroup >= 0 && own > importedGroup && !forTests(checked.ImportPath) {
+			out = append(out, fmt.Sprintf("%s imports %s, which is in a group above", checked.ImportPath, imported))
 		}
-		for _, a := range forbiddenImports() {
-			if under(p.ImportPath, internal(a.from)) && under(imported, internal(a.to)) && !forTests(p.ImportPath) {
-				out = append(out, fmt.Sprintf("%s imports %s: %s must not import %s", p.ImportPath, imported, a.from, a.to))
+		for _, forbidden := range forbiddenImports() {
+			if under(checked.ImportPath, internal(forbidden.from)) && under(imported, internal(forbidden.to)) && !forTests(checked.ImportPath) {
+				out = append(out, fmt.Sprintf("%s imports %s: %s must not import %s", checked.ImportPath, imported, forbidden.from, forbidden.to))
 			}
 		}
-		if forTests(imported) && !forTests(p.ImportPath) {
-			out = append(out, fmt.Sprintf("%s imports %s, which is a test package", p.ImportPath, imported))
+		if forTests(imported) && !forTests(checked.ImportPath) {
+			out = append(out, fmt.Sprintf("%s imports %s, which is a test package", checked.ImportPath, imported))
 		}
-		if imported == "net/http" && (under(p.ImportPath, internal("rest/writes")) || under(p.ImportPath,
+		if imported == "net/http" && (under(checked.ImportPath, internal("rest/writes")) || under(checked.ImportPath,
 			internal("rest/patch"))) {
-			out = append(out, p.ImportPath+" imports net/http")
+			out = append(out, checked.ImportPath+" imports net/http")
 		}
 	}
-	for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-		if why := mayNotImport(p.ImportPath, imported); why != "" {
-			out = append(out, fmt.Sprintf("%s imports %s: %s", p.ImportPath, imported, why))
+	for _, imported := range slices.Concat(checked.Imports, checked.TestImports, checked.XTestImports) {
+		if reason := mayNotImport(checked.ImportPath, imported); reason != "" {
+			out = append(out, fmt.Sprintf("%s imports %s: %s", checked.ImportPath, imported, reason))
 		}
 	}
 	return out
@@ -172,8 +172,8 @@ func violations(p pkg) []string {
 
 // mayNotImport returns why importer may not import imported, or "". The rule includes tests.
 func mayNotImport(importer, imported string) string {
-	for _, f := range forbiddenModules() {
-		if under(imported, f) {
+	for _, forbidden := range forbiddenModules() {
+		if under(imported, forbidden) {
 			return "it is in a forbidden module"
 		}
 	}
@@ -221,26 +221,26 @@ func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
 	}
 	own := 0
 	for dec := json.NewDecoder(stdout); ; {
-		var p pkg
-		err := dec.Decode(&p)
+		var listed pkg
+		err := dec.Decode(&listed)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if under(p.ImportPath, module) {
+		if under(listed.ImportPath, module) {
 			own++
 		}
-		for _, v := range violations(p) {
-			t.Error(v)
+		for _, violation := range violations(listed) {
+			t.Error(violation)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	if own < 10 {
-		t.Errorf("found only %d packages of the module", own)
+		t.Errorf("found %d packages of the module, want at least 10", own)
 	}
 }
 
@@ -272,168 +272,168 @@ func requiredForbidden(gomod string) []string {
 func TestRulesCatchViolations(t *testing.T) {
 	const server = module + "/services/apiserver/internal"
 	tests := []struct {
-		name string
-		p    pkg
-		want int
+		name      string
+		candidate pkg
+		want      int
 	}{
 		{
-			name: "etcd in its package",
-			p:    pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
-			want: 0,
+			name:      "etcd in its package",
+			candidate: pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
+			want:      0,
 		},
 		{
-			name: "etcd beside its package",
-			p:    pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}},
-			want: 1,
+			name:      "etcd beside its package",
+			candidate: pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}},
+			want:      1,
 		},
 		{
-			name: "etcd in a test",
-			p:    pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}},
-			want: 0,
+			name:      "etcd in a test",
+			candidate: pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}},
+			want:      0,
 		},
 		{
-			name: "NATS in its package",
-			p:    pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}},
-			want: 0,
+			name:      "NATS in its package",
+			candidate: pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}},
+			want:      0,
 		},
-		{name: "NATS elsewhere", p: pkg{ImportPath: server + "/build", Imports: []string{"github.com/nats-io/nats.go"}}, want: 1},
+		{name: "NATS elsewhere", candidate: pkg{ImportPath: server + "/build", Imports: []string{"github.com/nats-io/nats.go"}}, want: 1},
 		{
-			name: "service to its own",
-			p:    pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}},
-			want: 0,
-		},
-		{
-			name: "service to service",
-			p:    pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}},
-			want: 1,
+			name:      "service to its own",
+			candidate: pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}},
+			want:      0,
 		},
 		{
-			name: "service to service in a test",
-			p:    pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/build"}},
-			want: 1,
-		},
-		{name: "service to libs", p: pkg{ImportPath: server + "/build", Imports: []string{module + "/libs/serving"}}, want: 0},
-		{name: "libs to service", p: pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/build"}}, want: 1},
-		{
-			name: "deploy to service",
-			p:    pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}},
-			want: 1,
+			name:      "service to service",
+			candidate: pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}},
+			want:      1,
 		},
 		{
-			name: "a binary of several services to their entry points",
-			p:    pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}},
-			want: 0,
+			name:      "service to service in a test",
+			candidate: pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/build"}},
+			want:      1,
+		},
+		{name: "service to libs", candidate: pkg{ImportPath: server + "/build", Imports: []string{module + "/libs/serving"}}, want: 0},
+		{name: "libs to service", candidate: pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/build"}}, want: 1},
+		{
+			name:      "deploy to service",
+			candidate: pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}},
+			want:      1,
 		},
 		{
-			name: "a binary of several services to their internals",
-			p:    pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}},
-			want: 1,
+			name:      "a binary of several services to their entry points",
+			candidate: pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}},
+			want:      0,
 		},
 		{
-			name: "service to the entry point of another service",
-			p:    pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}},
-			want: 1,
+			name:      "a binary of several services to their internals",
+			candidate: pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}},
+			want:      1,
 		},
 		{
-			name: "etcd's member",
-			p:    pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
-			want: 0,
+			name:      "service to the entry point of another service",
+			candidate: pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}},
+			want:      1,
 		},
 		{
-			name: "NATS in etcd's member",
-			p:    pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}},
-			want: 1,
+			name:      "etcd's member",
+			candidate: pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}},
+			want:      0,
 		},
 		{
-			name: "deploy to libs",
-			p:    pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}},
-			want: 0,
-		},
-		{name: "util", p: pkg{ImportPath: module + "/libs/util"}, want: 1},
-		{name: "util of another module", p: pkg{ImportPath: "example.com/util"}, want: 0},
-		{
-			name: "a package to one below in its group",
-			p:    pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}},
-			want: 0,
+			name:      "NATS in etcd's member",
+			candidate: pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}},
+			want:      1,
 		},
 		{
-			name: "a package to one above in its group",
-			p:    pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}},
-			want: 1,
+			name:      "deploy to libs",
+			candidate: pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}},
+			want:      0,
+		},
+		{name: "util", candidate: pkg{ImportPath: module + "/libs/util"}, want: 1},
+		{name: "util of another module", candidate: pkg{ImportPath: "example.com/util"}, want: 0},
+		{
+			name:      "a package to one below in its group",
+			candidate: pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}},
+			want:      0,
 		},
 		{
-			name: "a package to one above in a test",
-			p:    pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}},
-			want: 0,
+			name:      "a package to one above in its group",
+			candidate: pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}},
+			want:      1,
 		},
 		{
-			name: "an operation to another",
-			p:    pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}},
-			want: 1,
+			name:      "a package to one above in a test",
+			candidate: pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}},
+			want:      0,
 		},
 		{
-			name: "a group to one below",
-			p:    pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}},
-			want: 0,
+			name:      "an operation to another",
+			candidate: pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}},
+			want:      1,
 		},
 		{
-			name: "a group to one above",
-			p:    pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}},
-			want: 1,
+			name:      "a group to one below",
+			candidate: pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}},
+			want:      0,
 		},
 		{
-			name: "options to the package that reads them",
-			p:    pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}},
-			want: 1,
+			name:      "a group to one above",
+			candidate: pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}},
+			want:      1,
 		},
 		{
-			name: "flags in their package",
-			p:    pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}},
-			want: 0,
-		},
-		{name: "flags elsewhere", p: pkg{ImportPath: server + "/build", Imports: []string{"github.com/spf13/pflag"}}, want: 1},
-		{name: "a package outside all groups", p: pkg{ImportPath: server + "/other"}, want: 1},
-		{name: "HTTP in writes", p: pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, want: 1},
-		{
-			name: "a test package",
-			p:    pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}},
-			want: 1,
+			name:      "options to the package that reads them",
+			candidate: pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}},
+			want:      1,
 		},
 		{
-			name: "a test package in a test",
-			p:    pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}},
-			want: 0,
+			name:      "flags in their package",
+			candidate: pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}},
+			want:      0,
+		},
+		{name: "flags elsewhere", candidate: pkg{ImportPath: server + "/build", Imports: []string{"github.com/spf13/pflag"}}, want: 1},
+		{name: "a package outside all groups", candidate: pkg{ImportPath: server + "/other"}, want: 1},
+		{name: "HTTP in writes", candidate: pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, want: 1},
+		{
+			name:      "a test package",
+			candidate: pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}},
+			want:      1,
 		},
 		{
-			name: "a test package in another",
-			p:    pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}},
-			want: 0,
+			name:      "a test package in a test",
+			candidate: pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}},
+			want:      0,
 		},
 		{
-			name: "forbidden import",
-			p:    pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}},
-			want: 1,
+			name:      "a test package in another",
+			candidate: pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}},
+			want:      0,
 		},
 		{
-			name: "forbidden module",
-			p:    pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}},
-			want: 1,
+			name:      "forbidden import",
+			candidate: pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}},
+			want:      1,
 		},
 		{
-			name: "api and apimachinery",
-			p:    pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}},
-			want: 0,
+			name:      "forbidden module",
+			candidate: pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}},
+			want:      1,
+		},
+		{
+			name:      "api and apimachinery",
+			candidate: pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}},
+			want:      0,
 		},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := violations(tt.p); len(got) != tt.want {
-				t.Errorf("%d violations %q, want %d", len(got), got, tt.want)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := violations(test.candidate); len(got) != test.want {
+				t.Errorf("%d violations %q, want %d", len(got), got, test.want)
 			}
 		})
 	}
 	if got := requiredForbidden("require (\n\tk8s.io/apiserver v0.33.0 // indirect\n\tk8s.io/api v0.33.0\n)\n"); len(got) != 1 {
-		t.Errorf("go.mod: %q", got)
+		t.Errorf("requiredForbidden() = %q, want only k8s.io/apiserver", got)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestLevelsAreSmall(t *testing.T) {
 		}
 	}
 	if levels < 100 {
-		t.Errorf("found %d levels", levels)
+		t.Errorf("found %d levels, want at least 100", levels)
 	}
 }
 
@@ -98,14 +98,14 @@ func TestPackageNamesAreUnique(t *testing.T) {
 	named := func(below string) map[string]string {
 		out := map[string]string{}
 		for dir := range packagesBelow(t, below) {
-			p, err := build.ImportDir(filepath.Join(root, dir), 0)
-			if err != nil || p.Name == "main" || strings.HasPrefix(p.Name, "v1") {
+			found, err := build.ImportDir(filepath.Join(root, dir), 0)
+			if err != nil || found.Name == "main" || strings.HasPrefix(found.Name, "v1") {
 				continue
 			}
-			if other, ok := out[p.Name]; ok {
-				t.Errorf("%s and %s have the same name", other, dir)
+			if first, ok := out[found.Name]; ok {
+				t.Errorf("%s and %s have the same name", first, dir)
 			}
-			out[p.Name] = dir
+			out[found.Name] = dir
 		}
 		return out
 	}

@@ -14,22 +14,22 @@ import (
 // different versions the packages of a module, and all that import them, are compiled twice.
 func TestModuleVersionsAgree(t *testing.T) {
 	files := []string{"go.mod", "e2e/go.mod", "e2e/sampleapiserver/go.mod", "e2e/helm/go.mod"}
-	first, version := map[string]string{}, map[string]string{} // by module: the file that requires it, and the version
+	requiredBy, version := map[string]string{}, map[string]string{} // by module: the file that requires it, and the version
 	for i, file := range files {
 		shared := 0
-		for path, v := range requirements(t, file) {
-			was, seen := version[path]
+		for path, current := range requirements(t, file) {
+			earlier, seen := version[path]
 			switch {
 			case !seen:
-				first[path], version[path] = file, v
-			case was != v:
-				t.Errorf("%s: %s in %s, and %s in %s; take the newer in both", path, was, first[path], v, file)
+				requiredBy[path], version[path] = file, current
+			case earlier != current:
+				t.Errorf("%s: %s in %s, and %s in %s; take the newer in both", path, earlier, requiredBy[path], current, file)
 			default:
 				shared++
 			}
 		}
 		if i > 0 && shared < 30 {
-			t.Errorf("%s shares only %d modules with the other files", file, shared)
+			t.Errorf("%s shares %d modules with the other files, want at least 30", file, shared)
 		}
 	}
 }
@@ -40,25 +40,25 @@ const conformance = "e2e/conformance"
 // TestOnlyConformanceNamesKubernetes checks the imports of all files in all modules.
 func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 	root := moduleRoot(t)
-	files, named := 0, 0
+	files, imports := 0, 0
 	err := filepath.WalkDir(root, func(path string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		at, err := filepath.Rel(root, path)
+		relative, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}
 		if dirEntry.IsDir() {
-			if at != "." && (strings.HasPrefix(dirEntry.Name(), ".") || at == "bin" || at == "dist") {
+			if relative != "." && (strings.HasPrefix(dirEntry.Name(), ".") || relative == "bin" || relative == "dist") {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		for _, name := range namedModules(t, path) {
-			named++
-			if !under(filepath.ToSlash(at), conformance) {
-				t.Errorf("%s names %s, which only %s may", at, name, conformance)
+			imports++
+			if !under(filepath.ToSlash(relative), conformance) {
+				t.Errorf("%s names %s, which only %s may", relative, name, conformance)
 			}
 		}
 		files++
@@ -67,8 +67,8 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files < 100 || named == 0 {
-		t.Errorf("read %d files with %d imports of Kubernetes", files, named)
+	if files < 100 || imports == 0 {
+		t.Errorf("read %d files with %d imports of Kubernetes, want at least 100 files and one import", files, imports)
 	}
 }
 

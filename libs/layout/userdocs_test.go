@@ -25,32 +25,32 @@ var (
 // source returns the product code without tests.
 func source(t *testing.T) string {
 	t.Helper()
-	var all strings.Builder
+	var code strings.Builder
 	for _, folder := range []string{"cmd", "deploy", "libs", "services"} {
 		for _, text := range files(t, folder, ".go") {
-			all.WriteString(text)
+			code.WriteString(text)
 		}
 	}
-	return all.String()
+	return code.String()
 }
 
 // TestDocumentedMetricsExist checks that metrics named in the user documentation exist.
 func TestDocumentedMetricsExist(t *testing.T) {
 	code, named := source(t), 0
 	for page, text := range files(t, "docs/user", ".md") {
-		for _, m := range namedMetric.FindAllStringSubmatch(text, -1) {
-			name := m[1] // the code composes some
+		for _, match := range namedMetric.FindAllStringSubmatch(text, -1) {
+			name := match[1] // the code composes some
 			for _, prefix := range []string{"binnacle_embedded_etcd_", "binnacle_etcd_member_", "binnacle_fanout_"} {
 				name = strings.TrimPrefix(name, prefix)
 			}
 			named++
-			if !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
-				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
+			if !strings.Contains(code, `"`+match[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
+				t.Errorf("%s names the metric %s, which does not exist", page, match[1])
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("the documentation names only %d metrics", named)
+		t.Errorf("the documentation names %d metrics, want at least 20", named)
 	}
 }
 
@@ -67,24 +67,24 @@ func TestAlertsAreDocumented(t *testing.T) {
 	}
 	known := map[string]bool{"Alerts": true}
 	for rule := range strings.SplitSeq(string(rules), "\n  - ") {
-		m := alertRule.FindStringSubmatch("\n  - " + rule)
-		if m == nil {
+		match := alertRule.FindStringSubmatch("\n  - " + rule)
+		if match == nil {
 			continue // the beginning of a group
 		}
-		known[m[1]] = true
-		if !strings.Contains(string(page), "\n## "+m[1]+"\n\n") {
-			t.Errorf("alerts.md has no section %s", m[1])
+		known[match[1]] = true
+		if !strings.Contains(string(page), "\n## "+match[1]+"\n\n") {
+			t.Errorf("alerts.md has no section %s", match[1])
 		}
 		for _, want := range []string{"\n      summary: \"", "\n      description: \"",
-			"\n      runbook_url: \"{{ $externalLabels.docs }}/alerts.md#" + strings.ToLower(m[1]) + "\"", "{severity: "} {
+			"\n      runbook_url: \"{{ $externalLabels.docs }}/alerts.md#" + strings.ToLower(match[1]) + "\"", "{severity: "} {
 			if !strings.Contains(rule, want) {
-				t.Errorf("alert %s has no %q", m[1], strings.TrimSpace(want))
+				t.Errorf("alert %s has no %q", match[1], strings.TrimSpace(want))
 			}
 		}
 	}
-	for _, m := range heading.FindAllStringSubmatch(string(page), -1) {
-		if !known[m[1]] {
-			t.Errorf("alerts.md describes %s, which is no alert", m[1])
+	for _, match := range heading.FindAllStringSubmatch(string(page), -1) {
+		if !known[match[1]] {
+			t.Errorf("alerts.md describes %s, which is no alert", match[1])
 		}
 	}
 }
@@ -95,9 +95,9 @@ func TestTroubleshootingQuotesMessages(t *testing.T) {
 	code, found := strings.ReplaceAll(source(t), `\"`, `"`), 0
 	for page, text := range files(t, "docs/user", ".md") {
 		for _, section := range troubleshooting.FindAllStringSubmatch(text, -1) {
-			for _, m := range quotedMessage.FindAllStringSubmatch(section[1], -1) {
+			for _, match := range quotedMessage.FindAllStringSubmatch(section[1], -1) {
 				found++
-				for part := range strings.SplitSeq(m[1], "…") {
+				for part := range strings.SplitSeq(match[1], "…") {
 					part = strings.TrimSpace(part)
 					if !strings.Contains(code, part) {
 						t.Errorf("%s: no code contains the message %q", page, part)
@@ -107,7 +107,7 @@ func TestTroubleshootingQuotesMessages(t *testing.T) {
 		}
 	}
 	if found < 20 {
-		t.Errorf("the documentation quotes only %d messages", found)
+		t.Errorf("the documentation quotes %d messages, want at least 20", found)
 	}
 }
 
@@ -129,20 +129,20 @@ func TestDocumentationLinksResolve(t *testing.T) {
 		pages["../../"+name] = string(data)
 	}
 	for page, text := range pages {
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if strings.Contains(m[1], ":") {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(match[1], ":") {
 				continue // another site
 			}
-			target, fragment, _ := strings.Cut(m[1], "#")
+			target, fragment, _ := strings.Cut(match[1], "#")
 			file := page
 			if target != "" {
 				file = path.Join(path.Dir(page), target)
 			}
 			content, err := os.ReadFile(file)
 			if info, statErr := os.Stat(file); statErr != nil || err != nil && !info.IsDir() {
-				t.Errorf("%s links to %s, which does not exist", page, m[1])
+				t.Errorf("%s links to %s, which does not exist", page, match[1])
 			} else if fragment != "" && !anchors(string(content))[fragment] {
-				t.Errorf("%s links to %s, which is not a heading", page, m[1])
+				t.Errorf("%s links to %s, which is not a heading", page, match[1])
 			}
 		}
 	}
@@ -151,8 +151,8 @@ func TestDocumentationLinksResolve(t *testing.T) {
 // anchors returns the fragments of a page's headings, as GitHub forms them.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(text, -1) {
-		out[strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		out[strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")] = true
 	}
 	return out
 }
@@ -164,9 +164,9 @@ func TestDocumentedMakeTargetsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, text := range files(t, "", ".md") {
-		for _, m := range makeTarget.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
-				t.Errorf("%s names make %s, which does not exist", page, m[1])
+		for _, match := range makeTarget.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(string(makefile), "\n"+match[1]+":") {
+				t.Errorf("%s names make %s, which does not exist", page, match[1])
 			}
 		}
 	}
@@ -181,8 +181,8 @@ func TestWorkflowsCallMakeTargets(t *testing.T) {
 	}
 	called := 0
 	for workflow, text := range files(t, ".github", ".yaml") {
-		for _, m := range workflowTargets.FindAllStringSubmatch(text, -1) {
-			for target := range strings.SplitSeq(m[1]+m[2], ", ") {
+		for _, match := range workflowTargets.FindAllStringSubmatch(text, -1) {
+			for target := range strings.SplitSeq(match[1]+match[2], ", ") {
 				called++
 				if !strings.Contains(string(makefile), "\n"+target+":") {
 					t.Errorf("%s calls make %s, which does not exist", workflow, target)
@@ -191,6 +191,6 @@ func TestWorkflowsCallMakeTargets(t *testing.T) {
 		}
 	}
 	if called < 6 {
-		t.Errorf("workflows call only %d make targets", called)
+		t.Errorf("workflows call %d make targets, want at least 6", called)
 	}
 }

@@ -20,8 +20,8 @@ func TestPathsOfWhereExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, m := range regexp.MustCompile("`([a-z0-9_./-]+)`").FindAllStringSubmatch(string(page), -1) {
-		path := m[1]
+	for _, match := range regexp.MustCompile("`([a-z0-9_./-]+)`").FindAllStringSubmatch(string(page), -1) {
+		path := match[1]
 		if strings.HasSuffix(path, ".go") && !strings.Contains(path, "/") {
 			continue // a file name that several folders contain
 		}
@@ -50,13 +50,13 @@ func TestIdentifiersOfWhereExist(t *testing.T) {
 			continue
 		}
 		source := sourceOf(t, root, places)
-		for _, m := range regexp.MustCompile("`([A-Za-z][A-Za-z0-9]*)`").FindAllStringSubmatch(places, -1) {
-			if exists(filepath.Join(root, m[1])) || exists(filepath.Join(root, "services", "apiserver", "internal", m[1])) {
+		for _, match := range regexp.MustCompile("`([A-Za-z][A-Za-z0-9]*)`").FindAllStringSubmatch(places, -1) {
+			if exists(filepath.Join(root, match[1])) || exists(filepath.Join(root, "services", "apiserver", "internal", match[1])) {
 				continue // a folder
 			}
 			found++
-			if !strings.Contains(source, m[1]) {
-				t.Errorf("%s: no file of the row contains %s", change, m[1])
+			if !strings.Contains(source, match[1]) {
+				t.Errorf("%s: no file of the row contains %s", change, match[1])
 			}
 		}
 	}
@@ -69,9 +69,9 @@ func TestIdentifiersOfWhereExist(t *testing.T) {
 func sourceOf(t *testing.T, root, row string) string {
 	t.Helper()
 	var source strings.Builder
-	for _, m := range regexp.MustCompile("`([a-z0-9_./-]+/[a-z0-9_./-]+)`").FindAllStringSubmatch(row, -1) {
+	for _, match := range regexp.MustCompile("`([a-z0-9_./-]+/[a-z0-9_./-]+)`").FindAllStringSubmatch(row, -1) {
 		for _, base := range []string{root, filepath.Join(root, "services", "apiserver", "internal")} {
-			path := filepath.Join(base, m[1])
+			path := filepath.Join(base, match[1])
 			if info, err := os.Stat(path); err != nil {
 				continue
 			} else if info.IsDir() {
@@ -127,9 +127,9 @@ func TestPackageCommentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s names the file %s, which does not exist", short, name)
 			}
 		}
-		for _, m := range packages.FindAllStringSubmatch(comment, -1) {
-			if !names[m[1]] && !notPackages.MatchString(m[1]) {
-				t.Errorf("%s names the package %s, which does not exist", short, m[1])
+		for _, match := range packages.FindAllStringSubmatch(comment, -1) {
+			if !names[match[1]] && !notPackages.MatchString(match[1]) {
+				t.Errorf("%s names the package %s, which does not exist", short, match[1])
 			}
 		}
 	}

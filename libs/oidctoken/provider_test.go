@@ -42,10 +42,10 @@ func TestDiscoveryIsRetried(t *testing.T) {
 	}
 	issuer.SetStatus(http.StatusOK)
 	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("a token caused no other discovery: %v, %v, want true, no error", ok, err)
+		t.Errorf("first token after the failure: got %v, %v, want true, no error", ok, err)
 	}
 	if err := provider.Check(); err != nil {
-		t.Errorf("Check() = %v", err)
+		t.Errorf("Check() after discovery = %v, want nil", err)
 	}
 	if _, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
 		t.Errorf("after discovery: %v, %v, want true, no error", ok, err)

@@ -54,10 +54,10 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 	alice := &authorizer.User{Name: "alice"}
 	snapshot := engine(objs...).Snapshot()
 	if values := snapshot.EscalationValues(alice, "a", nil); values < 1<<20 || values > 2<<20 {
-		t.Errorf("%d values to compare, want n at least %v, n at most %v", values, 1<<20, 2<<20)
+		t.Errorf("got %d values to compare, want %d to %d", values, 1<<20, 2<<20)
 	}
 	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
-		t.Errorf("rules within the limit: %v", err)
+		t.Errorf("rules within the limit: got error %v, want none", err)
 	}
 	var rejected *rbac.EscalationError
 	if err := snapshot.CheckEscalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &rejected) ||

@@ -149,14 +149,26 @@ func TestInvalidTokensAreRejectedOrIgnored(t *testing.T) {
 			}
 		})
 	}
-	if _, ok, err := newAuthenticator(t, fullFixture(), start, otherKey, key).AuthenticateToken(t.Context(), validToken, nil); !ok {
+}
+
+// TestAnyConfiguredKeyVerifiesToken checks that a token is accepted with one of several keys, also
+// if its key ID is unknown.
+func TestAnyConfiguredKeyVerifiesToken(t *testing.T) {
+	key := rsaKey()
+	validToken := signToken(t, jwt.SigningMethodRS256, key, nil, nil)
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, ecKey(t, elliptic.P256()), key).AuthenticateToken(t.Context(),
+		validToken, nil); !ok {
 		t.Errorf("valid token: got %v, want it accepted", err)
 	}
 	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(),
 		signToken(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
 		t.Errorf("token with an unknown key ID: got %v, want it accepted", err)
 	}
-	if _, ok, err := newAuthenticator(t, fullFixture(), start, key).AuthenticateToken(t.Context(),
+}
+
+// TestTokenOverTheLimitIsRejected checks that a token over MaxTokenBytes fails with ErrTooLong.
+func TestTokenOverTheLimitIsRejected(t *testing.T) {
+	if _, ok, err := newAuthenticator(t, fullFixture(), start, rsaKey()).AuthenticateToken(t.Context(),
 		strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
 		t.Errorf("token longer than the limit: got %v, error %v, want false, error %v", ok, err, authenticator.ErrTooLong)
 	}
@@ -168,10 +180,7 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	key := rsaKey()
 	token := func(change func(*satoken.Claims)) string {
 		return signToken(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
-			*c = satoken.Claims{
-				RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
-				LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
-			}
+			legacyClaims(c)
 			if change != nil {
 				change(c)
 			}
@@ -227,6 +236,12 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLegacyTokenIsAcceptedWithoutLookup checks that a server that does not look up objects accepts
+// a legacy token without its Secret.
+func TestLegacyTokenIsAcceptedWithoutLookup(t *testing.T) {
+	key := rsaKey()
 	withoutLookup, err := satoken.New(satoken.Config{
 		Issuers: []string{issuer},
 		Keys:    publicKeys(t, key),
@@ -236,7 +251,8 @@ func TestLegacyTokenRequiresItsSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := withoutLookup.AuthenticateToken(t.Context(), token(nil), nil); !ok {
+	token := signToken(t, jwt.SigningMethodRS256, key, nil, legacyClaims)
+	if _, ok, err := withoutLookup.AuthenticateToken(t.Context(), token, nil); !ok {
 		t.Errorf("without lookup: got %v, want the token accepted", err)
 	}
 }

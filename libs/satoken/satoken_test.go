@@ -251,7 +251,7 @@ func TestBoundTokenIsInvalidAfterItsObjectsAreDeleted(t *testing.T) {
 					t.Fatalf("got %v, %v, want %q", ok, err, test.err)
 				}
 				if got := errors.Is(err, authenticator.ErrUnavailable); got != (w.down != nil) {
-					t.Errorf("error %v is unavailable: %v", err, got)
+					t.Errorf("error %v matches ErrUnavailable: got %t, want %t", err, got, !got)
 				}
 				return
 			}

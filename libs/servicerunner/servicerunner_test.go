@@ -110,8 +110,8 @@ func TestReadinessFollowsAPIServer(t *testing.T) {
 	<-taskEnded
 }
 
-// TestServiceContinuesTraces checks that a service continues the traces of its callers, and exports
-// waiting spans at the end.
+// TestServiceContinuesTraces checks that a service continues the traces of trusted callers, starts new
+// ones for others, and exports waiting spans at the end.
 func TestServiceContinuesTraces(t *testing.T) {
 	var seenMu sync.Mutex
 	traceparent := ""

@@ -89,7 +89,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 		t.Errorf("Complete() = %v, files %s, %s, want a, b unchanged", err, o.CertFile, o.KeyFile)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("%v", err)
+		t.Errorf("folder for generated certificates: got error %v, want that it does not exist", err)
 	}
 	half := testOptions(t)
 	half.KeyFile, half.CertDir = "b", dir

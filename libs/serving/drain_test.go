@@ -92,7 +92,7 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 		return out
 	}
 	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
-		t.Errorf("%d %s", out.Code, out.Body)
+		t.Errorf("panic with an error: got status %d: %s, want 500 with InternalError", out.Code, out.Body)
 	}
 	func() {
 		defer func() {

@@ -58,7 +58,7 @@ func TestQueueMetricsFollowTheQueue(t *testing.T) {
 	}
 	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
 		if metrics[name] == nil {
-			t.Errorf("missing metric %s, want m[name] set", name)
+			t.Errorf("metric %s is missing", name)
 		}
 	}
 	workQueue.ShutDown()

@@ -235,7 +235,7 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 		t.Errorf("Write() = %v, want a system error", err)
 	}
 	if n, err := conn.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
-		t.Errorf("next Write() = %d, %v", n, err)
+		t.Errorf("next Write() = %d, %v, want 0 and a system error", n, err)
 	}
 	if listener.sendLimiter.InUse() != 0 {
 		t.Errorf("after the connection failed: %d permits are held, want 0", listener.sendLimiter.InUse())

@@ -367,7 +367,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 			x, _ := limits.Start(fakeWriter, r.WithContext(WithConn(r.Context(), corked)), false)
 			if _, err := x.Write(make([]byte, test.size)); !errors.Is(err, errors.Join(test.fails, test.under)) &&
 				(err == nil) != (test.fails == nil && test.under == nil) {
-				t.Errorf("%s: Write() = %v", name, err)
+				t.Errorf("%s: Write() = %v, want %v", name, err, errors.Join(test.fails, test.under))
 			}
 			if corked.corked || corked.writes != 1 {
 				t.Errorf("%s: got corked: %t after %d writes, want false after 1", name, corked.corked, corked.writes)

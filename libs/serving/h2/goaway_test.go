@@ -62,7 +62,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 					last = f.LastStreamID
 					away++
 				case *http2.RSTStreamFrame:
-					t.Errorf("stream %d was reset: %v", f.StreamID, f.ErrCode)
+					t.Errorf("stream %d: got a reset with %v, want a response", f.StreamID, f.ErrCode)
 				case *http2.DataFrame:
 					ended[f.StreamID] = f.StreamEnded()
 					if n := uint32(len(f.Data())); n > 0 {
@@ -106,7 +106,7 @@ func TestOnCloseIsCalledOnceSent(t *testing.T) {
 				synctest.Wait()
 				select {
 				case <-closed:
-					t.Error("OnClose was called before the end")
+					t.Error("OnClose: got it called while a response was unsent, want it called after the end")
 				default:
 				}
 				client.requireNoError(end(client, id))

@@ -97,11 +97,11 @@ func TestLargeDecodedHeadersNeedPermit(t *testing.T) {
 		slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
 	conn.sendBlock(list, func() int { return 16 << 10 })
 	if !<-permitRequests {
-		t.Error("no permit was acquired")
+		t.Error("large header section: got no permit, want one before the handler is called")
 	}
 	conn.readStatuses(1)
 	conn.ping()
 	if wire.hasPermit {
-		t.Error("the permit is still held")
+		t.Error("permit after the response: got it held, want it released")
 	}
 }

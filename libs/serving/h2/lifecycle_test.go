@@ -263,7 +263,7 @@ func TestIdleTimeoutIgnoresQueuedResponses(t *testing.T) {
 		for complete := 0; complete < responses; {
 			frame, err := raw.ReadFrame()
 			if err != nil {
-				t.Errorf("got %d responses, then %v", complete, err)
+				t.Errorf("got %d responses, then %v, want %d", complete, err, responses)
 				break
 			}
 			if d, ok := frame.(*http2.DataFrame); ok && d.StreamEnded() {

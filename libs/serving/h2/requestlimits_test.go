@@ -143,6 +143,6 @@ func TestQueuedRequestOfClosedConnectionDoesNotRun(t *testing.T) {
 	close(end)
 	client.ended <- over
 	if len(started) > 0 {
-		t.Error("the request was started")
+		t.Error("handler of the queued request: got it started, want it not called")
 	}
 }

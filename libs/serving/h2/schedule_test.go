@@ -140,7 +140,7 @@ func TestWriteFramesInOrder(t *testing.T) {
 				}
 				err := c.writeFrames(records, 1, bytes.Repeat([]byte{'d'}, n), true)
 				if (err != nil) != (fails > 0) {
-					t.Errorf("records %v and %d bytes: error %v, write %d fails", sizes, n, err, fails)
+					t.Errorf("records %v and %d bytes: got error %v, want one: %t", sizes, n, err, fails > 0)
 				}
 				if fails > 0 {
 					continue

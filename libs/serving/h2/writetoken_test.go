@@ -65,7 +65,7 @@ func TestQueueIsWrittenByGoroutine(t *testing.T) {
 		sizes["/"] <- 10
 		synctest.Wait()
 		if flushed.Load() > 0 {
-			t.Error("the write did not wait for the client")
+			t.Error("Flush() returned before the client read the response, want it to wait")
 		}
 		for range parts {
 			sizes["/x"] <- part

@@ -204,6 +204,6 @@ func TestInvalidLifecycleFlagsAreRejected(t *testing.T) {
 	_, err := parseLifecycle(t, "--allow-metric-labels-manifest="+manifest).Gatherer(newTestRegistry(),
 		slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
-		t.Errorf("the manifest was accepted: %v", err)
+		t.Errorf("manifest with an invalid entry: got error %v, want one that names asked_total", err)
 	}
 }

@@ -65,7 +65,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 	for _, name := range []string{"localhost", "kubernetes.default.svc", "127.0.0.1", "::1"} {
 		if _, err := pair.Certificate().Leaf.Verify(x509.VerifyOptions{Roots: bundle.Pool(), DNSName: name}); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("verification of the certificate for %s: got error %v, want none", name, err)
 		}
 	}
 	info, err := os.Stat(key)
@@ -91,7 +91,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 		MaxVersion:   tls.VersionTLS12,
 	})
 	if err := client.HandshakeContext(t.Context()); err != nil {
-		t.Errorf("cipher suite with RSA: %v", err)
+		t.Errorf("handshake with a cipher suite without ephemeral keys: got error %v, want none", err)
 	}
 }
 
@@ -329,7 +329,7 @@ func FuzzParseCertificates(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		certs, err := tlsfiles.ParseCertificates(data)
 		if (err == nil) != (len(certs) > 0) {
-			t.Errorf("%d certificates and %v", len(certs), err)
+			t.Errorf("got %d certificates and error %v, want either", len(certs), err)
 		}
 	})
 }
