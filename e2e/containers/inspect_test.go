@@ -85,7 +85,7 @@ func checkContainers(t *testing.T, c *composition) {
 		for _, m := range test.Mounts {
 			if m.Destination == "/certs" && m.Source != c.certificate(program) || strings.HasPrefix(m.Source,
 				c.certificate("ca")) {
-				t.Errorf("%s mounts %s", s, m.Source)
+				t.Errorf("%s mounts %s, want only the folder of its program", s, m.Source)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func checkNetworks(t *testing.T, c *composition) {
 			// A reachable server would present an untrusted certificate or not use TLS.
 			out, err := docker("exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt", target)
 			if err == nil || !strings.Contains(out, target) || strings.Contains(out, "tls: ") || strings.Contains(out, "x509: ") {
-				t.Errorf("%s is reachable from the network suite: %s", target, out)
+				t.Errorf("%s from the network suite: got %s, want it unreachable", target, out)
 			}
 		}
 	}

@@ -211,7 +211,7 @@ func checkSeparateControllers(t *testing.T, c *composition) {
 	})
 	if _, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-aaaaaa",
 		metav1.GetOptions{}); err != nil {
-		t.Errorf("get a valid token: %v", err)
+		t.Errorf("get of a token that has not expired: got error %v, want none", err)
 	}
 }
 

@@ -224,7 +224,7 @@ func checkDryRuns(t *testing.T, cli *harness.CLI) {
 		t.Error("dry run by another manager: got no error, want a conflict")
 	}
 	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
-		t.Errorf("dry runs changed the object from\n%s\nto\n%s", before, after)
+		t.Errorf("after dry runs: got\n%s\nwant the object unchanged:\n%s", after, before)
 	}
 }
 
@@ -283,7 +283,7 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 	check := func(kind string, managers []metav1.ManagedFieldsEntry) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("%s: %v", kind, err)
+			t.Errorf("apply of a %s: got error %v, want none", kind, err)
 			return
 		}
 		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
@@ -385,10 +385,10 @@ func checkStatusApply(t *testing.T, client kubernetes.Interface) {
 	}
 	changed := status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3))
 	if _, err := deployments.ApplyStatus(ctx, changed, metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
-		t.Errorf("apply status as another manager: got %v", err)
+		t.Errorf("apply status as another manager: got %v, want Conflict", err)
 	}
 	if _, err := deployments.ApplyStatus(ctx, applyapps.Deployment("absent", typedNamespace),
 		typedOptions); !apierrors.IsNotFound(err) {
-		t.Errorf("apply status of a missing object: got %v", err)
+		t.Errorf("apply status of a missing object: got %v, want NotFound", err)
 	}
 }

@@ -179,22 +179,22 @@ func TestTokenService(t *testing.T) {
 		known = append(known, token)
 	}
 	load := startLoad(t, tokenClient, known)
-	rejected := func(n int) {
+	requireRejections := func(tokens int) {
 		t.Helper()
-		var all sync.WaitGroup
-		for range n {
+		var requests sync.WaitGroup
+		for range tokens {
 			token := createToken(t, admin, "robot", nil)
-			all.Go(func() {
+			requests.Go(func() {
 				start := time.Now()
 				if err := tokenClient.checkStatus(t, token, http.StatusUnauthorized); err != nil {
-					t.Errorf("unknown token, after %v: got %v", time.Since(start), err)
+					t.Errorf("unknown token, after %v: got %v, want status 401", time.Since(start), err)
 				}
 				t.Logf("rejected after %v", time.Since(start).Round(time.Millisecond))
 			})
 		}
-		all.Wait()
+		requests.Wait()
 	}
-	recovers := func(what string) {
+	requireRecovery := func(what string) {
 		t.Helper()
 		start, token := time.Now(), createToken(t, admin, "robot", nil)
 		harness.Eventually(t, settleTimeout, what, func() error { return tokenClient.checkStatus(t, token, http.StatusCreated) })
@@ -202,22 +202,22 @@ func TestTokenService(t *testing.T) {
 		load.requireProgress(t)
 	}
 	service.Kill()
-	rejected(3)
+	requireRejections(3)
 	load.requireProgress(t)
 	service.Start()
-	recovers("killed and started again")
+	requireRecovery("killed and started again")
 
 	service.Pause()
-	rejected(3)
+	requireRejections(3)
 	load.requireProgress(t)
 	service.Resume()
-	recovers("paused and resumed")
+	requireRecovery("paused and resumed")
 
 	if err := service.Stop(); err != nil {
-		t.Errorf("stop the service: %v", err)
+		t.Errorf("stop of the service: got error %v, want none", err)
 	}
 	server.StartTokenService(port)
-	recovers("replaced")
+	requireRecovery("replaced")
 	load.stop()
 	log := server.Log()
 	expectParts(t, "log", log, "token webhook unreachable", "token webhook reachable again")
@@ -228,7 +228,7 @@ func TestTokenService(t *testing.T) {
 	}
 	metrics, err := admin.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil || bytes.Contains(metrics, []byte(`authentication_token_cache_fetch_total{status="error"} 0`)) {
-		t.Errorf("no metric counts the failures: %v", err)
+		t.Errorf("metric of failed token reviews: got 0 or error %v, want more than 0", err)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestTokenServiceReplicas(t *testing.T) {
 		t.Helper()
 		for i := range 10 {
 			if err := tokenClient.checkStatus(t, createToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
-				t.Errorf("%s, token %d: %v", stage, i, err)
+				t.Errorf("%s, token %d: got %v, want it accepted", stage, i, err)
 			}
 		}
 	}

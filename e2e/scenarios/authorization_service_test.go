@@ -276,9 +276,9 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		for _, a := range accessSuite.authz {
 			fault.begin(a)
 		}
-		if fault.name != "nothing" { // cached, else the request would be rejected
+		if fault.name != "nothing" { // the decision is cached; otherwise the request would be rejected
 			if err := reads(); err != nil {
-				t.Errorf("%s: %v", fault.name, err)
+				t.Errorf("%s: read with a cached decision: got %v, want it allowed", fault.name, err)
 			}
 		}
 		revoke()
@@ -288,7 +288,7 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		}
 		for range 20 { // earlier decisions of the webhooks must not be used
 			if err := isRejected(); err != nil {
-				t.Errorf("%s: %v", fault.name, err)
+				t.Errorf("%s: read after the revocation: got %v, want Forbidden", fault.name, err)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if parseRevision(t, changed.ResourceVersion) <= parseRevision(t, after.ResourceVersion) {
-		t.Errorf("got version %s after %s", changed.ResourceVersion, after.ResourceVersion)
+		t.Errorf("first write after the restore: got version %s, want more than %s", changed.ResourceVersion, after.ResourceVersion)
 	}
 	w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: after.ResourceVersion})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	defer w.Stop()
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
-		t.Errorf("watch from before the restore: got %v", e)
+		t.Errorf("watch from before the restore: got %v, want an error Expired", e)
 	}
 	if list, err := again.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
 		len(list.Items) != 4 {

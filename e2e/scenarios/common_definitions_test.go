@@ -166,7 +166,7 @@ func installDefinitions(t *testing.T, client dynamic.Interface, files []string) 
 			got, err := client.Resource(definitionsGVR).Create(t.Context(), crd,
 				metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 			if err != nil {
-				t.Errorf("%s: %v", filepath.Base(file), err)
+				t.Errorf("create of the definitions in %s: got error %v, want none", filepath.Base(file), err)
 				continue
 			}
 			group, _, _ := unstructured.NestedString(got.Object, "spec", "group")

@@ -357,7 +357,7 @@ func TestComposeFileMatchesPrograms(t *testing.T) {
 				source = filepath.Join(dir, sub)
 			}
 			if _, err := os.Stat(source); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s mounts a missing file: %v", name, err)
 			}
 			mounted[parts[1]] = source
 		}
@@ -366,7 +366,7 @@ func TestComposeFileMatchesPrograms(t *testing.T) {
 			for at, source := range mounted {
 				if strings.HasPrefix(value, at) {
 					if _, err := os.Stat(source + strings.TrimPrefix(value, at)); err != nil {
-						t.Errorf("%s: %s: %v", name, a, err)
+						t.Errorf("%s: argument %s names a missing file: %v", name, a, err)
 					}
 				}
 			}
@@ -400,7 +400,7 @@ func TestComposeFileMatchesPrograms(t *testing.T) {
 		}
 		if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.NATSServer), "-t",
 			"--config="+here).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", conf, err, out)
+			t.Errorf("nats-server -t with %s: got error %v, want none\n%s", conf, err, out)
 		}
 	}
 	checkKubeconfigs(t, dir)
@@ -427,7 +427,7 @@ func checkKubeconfigs(t *testing.T, certs string) {
 		}
 		for _, path := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey} {
 			if _, err := os.Stat(filepath.Join(certs, program, strings.TrimPrefix(path, "/certs/"))); err != nil {
-				t.Errorf("%s: %v", filepath.Base(file), err)
+				t.Errorf("%s names a missing file: %v", filepath.Base(file), err)
 			}
 		}
 		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444",

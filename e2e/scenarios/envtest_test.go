@@ -146,7 +146,7 @@ func TestControllerRuntime(t *testing.T) {
 	if kubectl, err := user.Kubectl(); err != nil {
 		t.Error(err)
 	} else if stdout, stderr, err := kubectl.Run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); err != nil {
-		t.Errorf("kubectl: got %v %v", err, stderr)
+		t.Errorf("kubectl auth whoami: got error %v: %v, want none", err, stderr)
 	} else if b, err := io.ReadAll(stdout); err != nil || string(b) != "ada" {
 		t.Errorf("whoami: got %q, %v, want ada", b, err)
 	}
@@ -172,7 +172,7 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	t.Logf("envtest started after %s", time.Since(start).Round(time.Millisecond))
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
+			t.Errorf("stop of envtest: got error %v, want none", err)
 		}
 		if t.Failed() {
 			t.Log(output.String())
@@ -234,7 +234,7 @@ func TestEnvtestAssets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if stdout, stderr, err := kubectl.Run("get", "configmap", "made", "-o", "name"); err != nil {
-				t.Errorf("kubectl: got %v %v %v", err, stdout, stderr)
+				t.Errorf("kubectl get: got error %v, output %v %v, want no error", err, stdout, stderr)
 			}
 		})
 	}
@@ -310,7 +310,7 @@ func startCopier(t *testing.T, config *rest.Config) {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-stopped; err != nil {
-			t.Errorf("manager: %v", err)
+			t.Errorf("Start() of the manager = %v, want nil", err)
 		}
 	})
 }

@@ -92,7 +92,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 		all.Go(func() {
 			n, err := slow.runSession(t.Context(), 1)
 			if err != nil {
-				t.Errorf("client with a small window: %v", err)
+				t.Errorf("client with a small window: got error %v, want none", err)
 			}
 			whole.Add(int64(n))
 		})

@@ -169,7 +169,7 @@ func TestForeignObjects(t *testing.T) {
 			a, err := client.NetworkingV1().IPAddresses().Get(t.Context(), "10.9.8.7", metav1.GetOptions{})
 			if err != nil || a.Spec.ParentRef == nil || a.Spec.ParentRef.Name != "s" ||
 				name == "JSON" && a.APIVersion != "" && a.APIVersion != "networking.k8s.io/v1" {
-				t.Errorf("address: got %v, %v", a, err)
+				t.Errorf("address: got %v, %v, want version v1 with the parent s", a, err)
 			}
 		})
 	}
@@ -188,7 +188,7 @@ func TestForeignObjects(t *testing.T) {
 	select {
 	case e := <-events.ResultChan():
 		if c, ok := e.Object.(*corev1.ConfigMap); !ok || c.UID != types.UID("u-4") {
-			t.Errorf("watch: got %v", e)
+			t.Errorf("watch: got %v, want a ConfigMap with UID u-4", e)
 		}
 	case <-ctx.Done():
 		t.Error("object written directly to etcd: got no event, want one")

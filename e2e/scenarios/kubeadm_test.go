@@ -70,7 +70,7 @@ func TestKubeadmStaticPod(t *testing.T) {
 		t.Errorf("service kubernetes: got %q, %v, want 10.96.0.1", service.Spec.ClusterIP, err)
 	}
 	if !strings.Contains(process.Log(), "kubelets are not verified") {
-		t.Error("got no warning about unverified kubelets")
+		t.Error("log: got no warning about unverified kubelets, want one")
 	}
 }
 

@@ -108,14 +108,14 @@ func TestRollingRestart(t *testing.T) {
 }
 
 // waitForOutput waits until the output of the supervisor contains a text.
-func waitForOutput(t *testing.T, process *harness.Process, what string) {
+func waitForOutput(t *testing.T, process *harness.Process, text string) {
 	t.Helper()
-	harness.Eventually(t, haPatience, what, func() error {
+	harness.Eventually(t, haPatience, "the output "+text, func() error {
 		if !process.Running() {
-			t.Fatalf("the supervisor has exited before the output %q", what)
+			t.Fatalf("the supervisor has exited before the output %q", text)
 		}
-		if !strings.Contains(process.Log(), what) {
-			return fmt.Errorf("not in the output")
+		if !strings.Contains(process.Log(), text) {
+			return fmt.Errorf("the output does not contain %q", text)
 		}
 		return nil
 	})

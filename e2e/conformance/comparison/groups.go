@@ -80,7 +80,7 @@ func (g *Groups) Unaccepted() int {
 	return n
 }
 
-// subject names what a request is about: its method and resource.
+// subject returns the method of a request and the name of its scenario.
 func subject(f finding) string {
 	s := f.scenario.Steps[f.step]
 	return s.Method + " " + f.scenario.Name

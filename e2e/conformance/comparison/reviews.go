@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Reviews is an admission webhook that allows everything and records what it is asked. The URL of a
-// request names the session that caused it.
+// Reviews is an admission webhook that allows everything and records the reviews that it receives.
+// The URL of a review names the session that caused it.
 type Reviews struct {
 	server *httptest.Server
 
@@ -87,8 +87,8 @@ func reviewPath(kind, namespace, port string) string {
 }
 
 // start registers the webhook for the namespace of a scenario on both servers, and waits until they
-// call it. Of the objects without a namespace, only those are reviewed whose names start with that of
-// the scenario's.
+// call it. Of the objects without a namespace, only those are reviewed whose names start with that
+// of the scenario's.
 func (r *Reviews) start(reference, product *Session) {
 	for _, s := range r.steps() {
 		Exchange(reference, product, s)

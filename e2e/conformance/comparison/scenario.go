@@ -15,14 +15,14 @@ type Scenario struct {
 	Steps     []Step
 	// Shared marks a scenario whose objects affect other scenarios. It runs alone.
 	Shared bool
-	// Reviewed compares what admission webhooks are asked about requests in the namespace.
+	// Reviewed compares the reviews that admission webhooks receive for requests in the namespace.
 	Reviewed bool
 	// Needs is a command that prepares a server for the requests. Reproductions start with it.
 	Needs string
 }
 
-// Step is a request. Its texts may have the variables {ns} and those that earlier steps save; both
-// servers have their own values.
+// Step is a request. Its texts may contain {ns} and the variables that earlier steps saved. Each
+// server has its own values.
 type Step struct {
 	// Label describes the step.
 	Label        string
@@ -40,8 +40,8 @@ type Step struct {
 	Until func(status int, body any) bool
 	// RetryFor limits the repetition; 0 means three minutes.
 	RetryFor time.Duration
-	// RetryUntilEqual repeats the request until the servers agree, because their controllers change
-	// what it reads.
+	// RetryUntilEqual repeats the request until the servers agree. It is for reads of objects that
+	// controllers change.
 	RetryUntilEqual bool
 }
 

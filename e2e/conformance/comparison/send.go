@@ -24,7 +24,7 @@ type Answer struct {
 // retryTimeout limits the repetition of a step without a limit of its own.
 const retryTimeout = 3 * time.Minute
 
-// Session is the state of a scenario on one server.
+// Session is the state of a scenario on one server. One goroutine uses it.
 type Session struct {
 	*Server
 	Vars map[string]string
@@ -44,7 +44,7 @@ func newSession(s *Server, namespace string) *Session {
 	return &Session{Server: s, Vars: vars, versions: map[string]int64{}}
 }
 
-// send sends a step and returns the response as it is.
+// send sends a step and returns the response before normalization, with its whole body.
 func (s *Session) send(st Step) (*http.Response, []byte, error) {
 	body, header := []byte(expand(st.Text, s.Vars)), map[string]string{"Accept": "application/json"}
 	if st.Object != nil {
@@ -113,8 +113,8 @@ func (s *Session) perform(st Step) Answer {
 	}
 }
 
-// lastEvents returns the last event of each object. A watch without a version starts at the state of a
-// cache, so that the number of events before differs.
+// lastEvents returns the last event of each object. A watch without a version starts at the state
+// of a cache, so that the number of events before differs.
 func lastEvents(events []any) any {
 	last := map[any]int{}
 	for i, e := range events {

@@ -41,7 +41,7 @@ func (g *generator) scenario(n int) *comparison.Scenario {
 	return c
 }
 
-// kindRun makes the requests of a scenario about a kind.
+// kindRun generates the requests of a scenario about a kind.
 type kindRun struct {
 	*kind
 	r    *rand.Rand

@@ -15,7 +15,7 @@ import (
 	"binnacle/e2e/conformance/faults"
 )
 
-// kind is a served resource with what the generator needs.
+// kind is a served resource with the data that the generator needs.
 type kind struct {
 	group, version, resource, kind string
 	namespaced, custom             bool
@@ -24,7 +24,7 @@ type kind struct {
 	schema                         map[string]any
 	// bases are valid objects.
 	bases []map[string]any
-	// faults are changes that make the base invalid, changes are those that an update may make.
+	// faults make the base invalid. changes are valid changes for an update.
 	faults, changes []faults.Change
 }
 

@@ -29,8 +29,8 @@ func flagsOf(o *options.ServerRunOptions) []string {
 	return out
 }
 
-// without returns the flags in lists except those that given contains as well. Flags whose values
-// the server merges stay.
+// without returns the flags in lists whose names are not in given. It keeps flags whose values the
+// server merges.
 func without(given []string, lists ...[]string) (out []string) {
 	named := map[string]bool{}
 	for _, flag := range given {

@@ -23,12 +23,12 @@ import (
 // ErrHook is wrapped in errors of tests that change the server inside its process.
 var ErrHook = errors.New("in-process hook")
 
-// hook is what a test changes in the configuration of a server.
+// hook holds the changes of a test to the configuration of a server.
 type hook struct {
 	flags []string
 	// stop ends the webhooks of the test; may be nil.
 	stop func()
-	// tokenless is whether the client of the test must not have the privileges of the server.
+	// tokenless means that the client of the test must not have the privileges of the server.
 	tokenless bool
 }
 
