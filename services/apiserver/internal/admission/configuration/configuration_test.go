@@ -55,13 +55,13 @@ func TestPluginsGetTheirConfiguration(t *testing.T) {
 	}
 }
 
-// TestFilesWithoutVersion checks that a file without the apiVersion of AdmissionConfiguration is
-// the configuration of one plugin.
-func TestFilesWithoutVersion(t *testing.T) {
-	for _, before := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
+// TestFileWithoutVersionConfiguresOnePlugin checks that a file without the apiVersion of
+// AdmissionConfiguration is the configuration of one plugin.
+func TestFileWithoutVersionConfiguresOnePlugin(t *testing.T) {
+	for _, typeLines := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
 		for plugin, content := range map[string]string{
-			"PodNodeSelector":    before + "podNodeSelectorPluginConfig:\n  a: b=c\n",
-			"ImagePolicyWebhook": before + "imagePolicy: {}\n",
+			"PodNodeSelector":    typeLines + "podNodeSelectorPluginConfig:\n  a: b=c\n",
+			"ImagePolicyWebhook": typeLines + "imagePolicy: {}\n",
 		} {
 			file, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
 			if err != nil {
@@ -74,8 +74,8 @@ func TestFilesWithoutVersion(t *testing.T) {
 	}
 }
 
-// TestAbsolutePaths checks that the path of a plugin's file may be absolute.
-func TestAbsolutePaths(t *testing.T) {
+// TestPathOfPluginFileMayBeAbsolute checks that the path of a plugin's file may be absolute.
+func TestPathOfPluginFileMayBeAbsolute(t *testing.T) {
 	part := write(t, t.TempDir(), "part.yaml", "z: 3\n")
 	file, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
 	if err != nil {
@@ -86,9 +86,9 @@ func TestAbsolutePaths(t *testing.T) {
 	}
 }
 
-// TestBareConfigurations checks which documents DecodeBare rejects: other types, unknown fields,
-// invalid YAML.
-func TestBareConfigurations(t *testing.T) {
+// TestDecodeBareRejectsInvalidDocuments checks that other types, unknown fields and invalid YAML are
+// rejected.
+func TestDecodeBareRejectsInvalidDocuments(t *testing.T) {
 	var into struct {
 		A int `json:"a"`
 	}

@@ -224,7 +224,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{
+	out := &fixture{
 		t: t, store: store, encode: encode, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(),
 		programs: expressions.NewPrograms(compiler),
 	}
@@ -247,8 +247,8 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 			Codec:           objectCodec,
 			StructEncodings: &views.StructEncodings{},
 			Logger:          slog.New(slog.DiscardHandler),
-			Metrics:         policies.NewMetrics(f.metrics, policyType),
-			Programs:        func() (*expressions.Programs, *expressions.Compiler, error) { return f.programs, compiler, nil },
+			Metrics:         policies.NewMetrics(out.metrics, policyType),
+			Programs:        func() (*expressions.Programs, *expressions.Compiler, error) { return out.programs, compiler, nil },
 			Configure: func(gvk schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 				return fields.Configure(catalog.Kind(gvk), obj, configuration)
 			},
@@ -272,17 +272,17 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 		change(&dependencies{&pluginConfig, &policySource, &bindingSource})
 		return pluginConfig, policySource, bindingSource
 	}
-	f.validating = policies.NewValidating(changed(
+	out.validating = policies.NewValidating(changed(
 		policies.ValidatingPolicies,
 		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
 		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
 	))
-	f.mutating = policies.NewMutating(changed(
+	out.mutating = policies.NewMutating(changed(
 		policies.MutatingPolicies,
 		alphav1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies"),
 		alphav1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings"),
 	))
-	return f
+	return out
 }
 
 // namespaces labels each namespace with its name.

@@ -78,7 +78,7 @@ func NewMetrics(registerer prometheus.Registerer, policyType PolicyType) *Metric
 		values := []string{k.policy, k.binding, k.class, k.action}
 		return values[:len(labels)] // mutating policies have no action
 	}
-	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
+	out := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seriesKey, series]{
 		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey {
 			return seriesKey{policy: "other", binding: "other", class: k.class, action: k.action}
 		},
@@ -90,8 +90,8 @@ func NewMetrics(registerer prometheus.Registerer, policyType PolicyType) *Metric
 			duration.DeleteLabelValues(labelValues(k)...)
 		},
 	})}
-	m.series.MustRegister(registerer, checks, duration)
-	return m
+	out.series.MustRegister(registerer, checks, duration)
+	return out
 }
 
 // keepWhileBound removes series whose policy or binding no longer exists. bound returns the current

@@ -72,10 +72,10 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
+	out := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	cache, err := watchcache.New(
-		watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: []watchcache.ResourceConfig{{
+		watchcache.Config{Source: out.source, CurrentRevision: out.source, Resources: []watchcache.ResourceConfig{{
 			Name:   kind.Resource,
 			Prefix: apiset.KeyPrefix("/registry", kind),
 			Attributes: func(_ string, value []byte) (attributes.Attributes, error) {
@@ -94,15 +94,15 @@ func newFixture(t *testing.T) *fixture {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	f.kind = apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
-	f.params, err = NewParameters(
-		func(schema.GroupVersionKind) *apiset.Resource { return f.kind },
+	out.kind = apiset.Builder{Codec: objectCodec, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
+	out.params, err = NewParameters(
+		func(schema.GroupVersionKind) *apiset.Resource { return out.kind },
 		func(context.Context, *apiset.Resource) error { return nil },
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return out
 }
 
 // put writes a config map with size bytes of text.

@@ -194,23 +194,23 @@ func (e *validatingEvaluation) evaluateParameter(
 
 // applyActions carries out the actions of a binding (Deny, Warn, Audit) for a decision. index is
 // the index of the validation in the policy.
-func (e *validatingEvaluation) applyActions(policy *policy, binding *binding, index int, d decision) {
-	if !d.denied || d.failed && policy.ignore {
-		e.Metrics.observe(policy.name, binding.name, d.class, allowed, d.duration)
+func (e *validatingEvaluation) applyActions(policy *policy, binding *binding, index int, result decision) {
+	if !result.denied || result.failed && policy.ignore {
+		e.Metrics.observe(policy.name, binding.name, result.class, allowed, result.duration)
 		return
 	}
 	for _, action := range binding.actions {
 		switch action {
 		case admissionv1.Deny:
-			e.Metrics.observe(policy.name, binding.name, d.class, denied, d.duration)
-			e.rejections = append(e.rejections, rejection{policy: policy.name, binding: binding.name, message: d.message, reason: d.reason})
+			e.Metrics.observe(policy.name, binding.name, result.class, denied, result.duration)
+			e.rejections = append(e.rejections, rejection{policy: policy.name, binding: binding.name, message: result.message, reason: result.reason})
 		case admissionv1.Warn:
-			e.Metrics.observe(policy.name, binding.name, d.class, warned, d.duration)
+			e.Metrics.observe(policy.name, binding.name, result.class, warned, result.duration)
 			request.Warn(e.ctx,
-				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", policy.name, binding.name, d.message))
+				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", policy.name, binding.name, result.message))
 		case admissionv1.Audit:
-			e.Metrics.observe(policy.name, binding.name, d.class, audited, d.duration)
-			e.annotateFailure(policy, binding, index, d.message)
+			e.Metrics.observe(policy.name, binding.name, result.class, audited, result.duration)
+			e.annotateFailure(policy, binding, index, result.message)
 		}
 	}
 }

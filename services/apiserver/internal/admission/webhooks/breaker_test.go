@@ -49,11 +49,11 @@ func respondAllowed(w http.ResponseWriter, uid string) {
 // newFixture starts a server that aborts connections. changes modify the configuration of the hook.
 func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	t.Helper()
-	f := &fixture{
+	out := &fixture{
 		t: t, respond: respondNothing, events: make(chan ReachabilityEvent, 8), closed: make(chan struct{}, 100),
 		gate: make(chan struct{}),
 	}
-	close(f.gate)
+	close(out.gate)
 	listener := pipetest.Listen(443)
 	server := &httptest.Server{
 		Listener: listener,
@@ -63,10 +63,10 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 				http.Error(configured, err.Error(), http.StatusBadRequest)
 				return
 			}
-			f.mu.Lock()
-			f.calls++
-			respond := f.respond
-			f.mu.Unlock()
+			out.mu.Lock()
+			out.calls++
+			respond := out.respond
+			out.mu.Unlock()
 			recorder := &writeRecorder{ResponseWriter: configured}
 			respond(recorder, review.Request.UID)
 			if !recorder.wrote {
@@ -76,19 +76,19 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	}
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
-			f.closed <- struct{}{}
+			out.closed <- struct{}{}
 		}
 	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	var err error
-	f.dispatcher, err = newDispatcher(Config{
+	out.dispatcher, err = newDispatcher(Config{
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Logger:  slog.New(slog.DiscardHandler),
-		Notify:  func(_ context.Context, event ReachabilityEvent) { f.events <- event },
+		Notify:  func(_ context.Context, event ReachabilityEvent) { out.events <- event },
 		Dialers: webhookclient.Dialers{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
-			case <-f.gate:
+			case <-out.gate:
 				return listener.Dial(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -98,7 +98,7 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.dispatcher.Close)
+	t.Cleanup(out.dispatcher.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	url, none := server.URL, admissionv1.SideEffectClassNone
 	configured := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
@@ -110,9 +110,9 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	for _, change := range changes {
 		change(&configured)
 	}
-	f.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &configured)
-	f.hook.caller = f.dispatcher.clients.callerFor("h", f.hook, configured.ClientConfig)
-	return f
+	out.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &configured)
+	out.hook.caller = out.dispatcher.clients.callerFor("h", out.hook, configured.ClientConfig)
+	return out
 }
 
 // writeRecorder records whether anything was written.
@@ -278,8 +278,8 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	holders.Wait()
 }
 
-// TestNoProbeAfterClose checks that a closed dispatcher starts no probe and reports nothing.
-func TestNoProbeAfterClose(t *testing.T) {
+// TestClosedBreakerSendsNoProbe checks that a closed dispatcher starts no probe and reports nothing.
+func TestClosedBreakerSendsNoProbe(t *testing.T) {
 	fixture := newFixture(t)
 	fixture.dispatcher.Close()
 	for range failureThreshold + 1 {

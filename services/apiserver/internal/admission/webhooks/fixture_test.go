@@ -200,7 +200,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{
+	out := &fixture{
 		t: t, catalog: catalog, codec: kindCodec, notices: make(chan webhooks.ReachabilityEvent, 16),
 		registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: source, stored: stored, revision: 1,
 	}
@@ -223,9 +223,9 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		Compiler:        expressions.New,
 		Codec:           kindCodec,
 		StructEncodings: &views.StructEncodings{},
-		Notify:          func(_ context.Context, n webhooks.ReachabilityEvent) { f.notices <- n },
-		Metrics:         webhooks.NewMetrics(f.registry),
-		Logger:          slog.New(slog.NewTextHandler(f.log, nil)),
+		Notify:          func(_ context.Context, n webhooks.ReachabilityEvent) { out.notices <- n },
+		Metrics:         webhooks.NewMetrics(out.registry),
+		Logger:          slog.New(slog.NewTextHandler(out.log, nil)),
 	}
 	change(&config)
 
@@ -240,8 +240,8 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		t.Fatal(err)
 	}
 	t.Cleanup(plugin.Close)
-	f.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
-	return f
+	out.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
+	return out
 }
 
 // request returns a request that creates a ConfigMap.

@@ -68,44 +68,44 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 // compileHook compiles a webhook of a configuration. If that fails, the hook matches by its rules
 // only, and its calls fail, so that the failurePolicy decides on these requests.
 func compileHook(compiler func() (*expressions.Compiler, error), configuration metav1.Object, source *webhook) *hook {
-	h := &hook{
+	out := &hook{
 		configuration: configuration.GetName(), name: source.Name, reinvoke: source.reinvoke, timeout: defaultTimeout,
 		ignore: source.FailurePolicy != nil && *source.FailurePolicy == admissionv1.Ignore,
 	}
 	if source.TimeoutSeconds != nil {
-		h.timeout = time.Duration(*source.TimeoutSeconds) * time.Second
+		out.timeout = time.Duration(*source.TimeoutSeconds) * time.Second
 	}
 	if s := source.SideEffects; s != nil {
-		h.dryRun = *s == admissionv1.SideEffectClassNone || *s == admissionv1.SideEffectClassNoneOnDryRun
+		out.dryRun = *s == admissionv1.SideEffectClassNone || *s == admissionv1.SideEffectClassNoneOnDryRun
 	}
 	for _, v := range source.AdmissionReviewVersions {
 		if v == reviewV1 || v == reviewV1beta1 {
-			h.version = v
+			out.version = v
 			break
 		}
 	}
-	if h.version == "" {
-		h.err = fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
+	if out.version == "" {
+		out.err = fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 	}
 	criteria := matcher.Criteria{
 		Rules: matcher.Unnamed(source.Rules), Exact: source.MatchPolicy != nil && *source.MatchPolicy == admissionv1.Exact,
 		Namespaces: source.NamespaceSelector, Objects: source.ObjectSelector,
 	}
 	var err error
-	if h.criteria, err = matcher.Compile(criteria); err != nil {
-		h.err = err
+	if out.criteria, err = matcher.Compile(criteria); err != nil {
+		out.err = err
 		criteria.Namespaces = nil
 		criteria.Objects = nil
-		h.criteria, _ = matcher.Compile(criteria) // rules always compile
+		out.criteria, _ = matcher.Compile(criteria) // rules always compile
 	}
 	if len(source.MatchConditions) == 0 {
-		return h
+		return out
 	}
 	conditionCompiler, err := compiler()
 	if err != nil {
-		h.err = err
-		return h
+		out.err = err
+		return out
 	}
-	h.conditions = matcher.CompileConditions(conditionCompiler, expressions.VariableSet{Authorizer: true}, source.MatchConditions, !h.ignore)
-	return h
+	out.conditions = matcher.CompileConditions(conditionCompiler, expressions.VariableSet{Authorizer: true}, source.MatchConditions, !out.ignore)
+	return out
 }

@@ -49,7 +49,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m := &Metrics{
+	out := &Metrics{
 		names: map[string]func() (map[string]bool, bool){},
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    prefix + "admission_duration_seconds",
@@ -104,8 +104,8 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			"type",
 		),
 	}
-	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.skippedCalls}
-	m.labels = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
+	vectors := []vector{out.duration, out.rejections, out.requests, out.failOpen, out.exclusions, out.evaluation, out.open, out.skippedCalls}
+	out.labels = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
 		Limit:    maxHooks,
 		Overflow: func(k hookKey) hookKey { return hookKey{hookType: k.hookType, name: otherHook} },
 		Add:      func(k hookKey) string { return k.name },
@@ -118,10 +118,10 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		},
 	})
 	for _, v := range vectors {
-		m.labels.MustRegister(registerer, v)
+		out.labels.MustRegister(registerer, v)
 	}
-	m.labels.KeepWhile(m.isConfigured)
-	return m
+	out.labels.KeepWhile(out.isConfigured)
+	return out
 }
 
 // vector is the common interface of metrics with labels.

@@ -65,27 +65,27 @@ func (p *Mutating) callIfSelected(
 	if err != nil || view == nil {
 		return err
 	}
-	h := candidate.Value
+	webhook := candidate.Value
 	start := time.Now()
-	changed, err := p.callAndPatch(ctx, h, req, matchedKind, view)
+	changed, err := p.callAndPatch(ctx, webhook, req, matchedKind, view)
 	audit.FromContext(ctx).AddDuration(audit.MutatingWebhook, time.Since(start))
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
-	p.observe(h, req, start, err)
+	p.observe(webhook, req, start, err)
 	if changed {
 		reinvocation.Changed()
 	}
-	if h.reinvoke {
-		reinvocation.WantsReinvocation(h.caller.key)
+	if webhook.reinvoke {
+		reinvocation.WantsReinvocation(webhook.caller.key)
 	}
 	switch e := err.(type) {
 	case *failure:
 		if ctx.Err() != nil {
 			return timeoutError()
 		}
-		if !h.ignore {
+		if !webhook.ignore {
 			return e.status()
 		}
-		req.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+roundIndex(h, req), h.name)
+		req.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+roundIndex(webhook, req), webhook.name)
 		return nil
 	case *denial:
 		return e.status
@@ -107,15 +107,15 @@ func roundIndex(h *hook, r *admission.Request) string {
 // *failure, a *denial or a Status.
 func (p *Mutating) callAndPatch(
 	ctx context.Context,
-	h *hook,
+	webhook *hook,
 	req *admission.Request,
 	matchedKind matcher.MatchedKind,
 	view *views.View,
 ) (changed bool, err error) {
 	var response *reviewResponse
-	defer func() { annotate(h, req, response, changed) }()
-	if req.DryRun && !h.dryRun {
-		return false, dryRunUnsupported(h)
+	defer func() { annotate(webhook, req, response, changed) }()
+	if req.DryRun && !webhook.dryRun {
+		return false, dryRunUnsupported(webhook)
 	}
 	review, err := newReviewRequest(req, matchedKind, view)
 	if err != nil {
@@ -124,10 +124,10 @@ func (p *Mutating) callAndPatch(
 	const isMutating = true
 	var callErr error
 	err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		response, callErr = h.call(ctx, review, isMutating)
+		response, callErr = webhook.call(ctx, review, isMutating)
 		return ctx.Err()
 	})
-	addAnnotationsAndWarnings(ctx, h, req, response)
+	addAnnotationsAndWarnings(ctx, webhook, req, response)
 	switch {
 	case err != nil && ctx.Err() == nil: // too many requests wait; regardless of the failurePolicy
 		return false, err
@@ -137,20 +137,20 @@ func (p *Mutating) callAndPatch(
 		return false, timeoutError()
 	}
 	if !response.allowed {
-		return false, newDenial(h.name, response.result)
+		return false, newDenial(webhook.name, response.result)
 	}
 	if n := len(response.patch); n > 0 {
 		// A rejection by the limiter is ignored, because it would look like a rejection by the
 		// webhook.
 		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(response.patch)))
 	}
-	return applyPatch(h, view, review.object, response)
+	return applyPatch(webhook, view, review.object, response)
 }
 
 // applyPatch applies the patch in a response to the view, whose object has the JSON doc. An
 // invalid patch rejects the request, regardless of the failurePolicy. An unsupported patch type
 // is a *failure.
-func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse) (bool, error) {
+func applyPatch(webhook *hook, view *views.View, doc []byte, response *reviewResponse) (bool, error) {
 	if len(response.patch) == 0 {
 		return false, nil
 	}
@@ -167,14 +167,14 @@ func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse)
 	case len(ops) > maxOperations:
 		return false, apierrors.NewInternalError(
 			fmt.Errorf("admission webhook %q sent a JSON patch of %d operations; at most %d are allowed",
-				h.name, len(ops), maxOperations),
+				webhook.name, len(ops), maxOperations),
 		)
 	case view.Object == nil:
 		return false, apierrors.NewInternalError(
-			fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name),
+			fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", webhook.name),
 		)
 	case response.patchType != admissionv1.PatchTypeJSONPatch:
-		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", response.patchType))
+		return false, newFailure(webhook, fmt.Errorf("unsupported patch type %q", response.patchType))
 	}
 	patched, err := jsonpatch.Apply(doc, ops)
 	if err != nil {
@@ -193,13 +193,13 @@ func applyPatch(h *hook, view *views.View, doc []byte, response *reviewResponse)
 
 // annotate adds the audit annotations of a call: whether it changed the object, and the patch.
 // response is nil if the call failed.
-func annotate(h *hook, req *admission.Request, response *reviewResponse, changed bool) {
-	call := roundIndex(h, req)
+func annotate(webhook *hook, req *admission.Request, response *reviewResponse, changed bool) {
+	call := roundIndex(webhook, req)
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
 		Mutated       bool   `json:"mutated"`
-	}{Configuration: h.configuration, Webhook: h.name, Mutated: changed})
+	}{Configuration: webhook.configuration, Webhook: webhook.name, Mutated: changed})
 	if err == nil {
 		req.Annotate("mutation.webhook.admission.k8s.io/"+call, string(value))
 	}
@@ -211,7 +211,7 @@ func annotate(h *hook, req *admission.Request, response *reviewResponse, changed
 		Webhook       string          `json:"webhook"`
 		Patch         json.RawMessage `json:"patch,omitempty"`
 		PatchType     string          `json:"patchType,omitempty"`
-	}{Configuration: h.configuration, Webhook: h.name, Patch: response.patch, PatchType: string(response.patchType)})
+	}{Configuration: webhook.configuration, Webhook: webhook.name, Patch: response.patch, PatchType: string(response.patchType)})
 	if err == nil {
 		req.Detail("patch.webhook.admission.k8s.io/"+call, string(value))
 	}

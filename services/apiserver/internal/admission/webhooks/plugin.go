@@ -75,27 +75,27 @@ type dispatcher struct {
 // configuration.
 func newDispatcher(config Config, hookType string, hooksOf func(metav1.Object) []webhook) (*dispatcher, error) {
 	ctx, stop := context.WithCancel(context.Background())
-	d := &dispatcher{Config: config, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}
+	out := &dispatcher{Config: config, hookType: hookType, stop: stop, probes: &sync.WaitGroup{}}
 	var err error
-	d.clients, err = newClients(&config, breakerFactory{
-		ctx: ctx, probes: d.probes, notify: config.Notify, metrics: config.Metrics, hookType: hookType, log: config.Logger,
+	out.clients, err = newClients(&config, breakerFactory{
+		ctx: ctx, probes: out.probes, notify: config.Notify, metrics: config.Metrics, hookType: hookType, log: config.Logger,
 	})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	d.configurations = &configurations{
-		source: config.Configurations, hooksOf: hooksOf, compiler: config.Compiler, family: config.Family, clients: d.clients, log: config.Logger,
+	out.configurations = &configurations{
+		source: config.Configurations, hooksOf: hooksOf, compiler: config.Compiler, family: config.Family, clients: out.clients, log: config.Logger,
 	}
-	d.configurations.compiled = lister.Compiled[[]*hook]{
+	out.configurations.compiled = lister.Compiled[[]*hook]{
 		Store:     config.Configurations.Store,
-		Compile:   d.configurations.compile,
-		OnInvalid: d.configurations.logCorrupt,
+		Compile:   out.configurations.compile,
+		OnInvalid: out.configurations.logCorrupt,
 	}
 	if config.Metrics != nil {
-		config.Metrics.keepWhileConfigured(hookType, d.configurations.names)
+		config.Metrics.keepWhileConfigured(hookType, out.configurations.names)
 	}
-	return d, nil
+	return out, nil
 }
 
 // Close stops probes, waits for them, and closes idle connections.
@@ -182,45 +182,45 @@ func (d *dispatcher) selectedView(
 	if err != nil {
 		return matchedKind, nil, err
 	}
-	h := candidate.Value
-	if h.conditions == nil {
+	webhook := candidate.Value
+	if webhook.conditions == nil {
 		return matchedKind, view, nil
 	}
 	start := time.Now()
 	in := matcher.NewExpressionInput(ctx, req, view, matchedKind, d.Authorizer)
-	ok, _, err = h.conditions.Match(req.Metered(ctx), &in.Input)
-	d.Metrics.observeConditions(h.name, d.hookType, req.Operation, time.Since(start))
+	ok, _, err = webhook.conditions.Match(req.Metered(ctx), &in.Input)
+	d.Metrics.observeConditions(webhook.name, d.hookType, req.Operation, time.Since(start))
 	switch {
 	case in.Err != nil:
 		return matchedKind, nil, apierrors.NewInternalError(in.Err)
 	case err != nil:
 		return matchedKind, nil, apierrors.NewForbidden(req.Resource.GroupResource(), req.Name, err)
 	case !ok:
-		d.Metrics.observeExclusion(h.name, d.hookType, req.Operation)
+		d.Metrics.observeExclusion(webhook.name, d.hookType, req.Operation)
 		return matchedKind, nil, nil
 	}
 	return matchedKind, view, nil
 }
 
 // observe records the metrics of a call that began at start and returned err.
-func (d *dispatcher) observe(h *hook, req *admission.Request, start time.Time, err error) {
+func (d *dispatcher) observe(webhook *hook, req *admission.Request, start time.Time, err error) {
 	took := time.Since(start)
 	switch e := err.(type) {
 	case nil:
-		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, false, 200)
+		d.Metrics.observeCall(webhook.name, d.hookType, req.Operation, took, false, 200)
 	case *failure:
-		if !h.ignore {
-			d.Metrics.observeRejection(h.name, d.hookType, req.Operation, errorCalling, e.code)
+		if !webhook.ignore {
+			d.Metrics.observeRejection(webhook.name, d.hookType, req.Operation, errorCalling, e.code)
 		} else {
-			d.Metrics.observeFailOpen(h.name, d.hookType)
+			d.Metrics.observeFailOpen(webhook.name, d.hookType)
 		}
-		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, !h.ignore, e.code)
+		d.Metrics.observeCall(webhook.name, d.hookType, req.Operation, took, !webhook.ignore, e.code)
 	case *denial:
-		d.Metrics.observeRejection(h.name, d.hookType, req.Operation, noError, int(e.status.ErrStatus.Code))
-		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, true, int(e.status.ErrStatus.Code))
+		d.Metrics.observeRejection(webhook.name, d.hookType, req.Operation, noError, int(e.status.ErrStatus.Code))
+		d.Metrics.observeCall(webhook.name, d.hookType, req.Operation, took, true, int(e.status.ErrStatus.Code))
 	default:
-		d.Metrics.observeRejection(h.name, d.hookType, req.Operation, errorInternal, 0)
-		d.Metrics.observeCall(h.name, d.hookType, req.Operation, took, true, 0)
+		d.Metrics.observeRejection(webhook.name, d.hookType, req.Operation, errorInternal, 0)
+		d.Metrics.observeCall(webhook.name, d.hookType, req.Operation, took, true, 0)
 	}
 }
 

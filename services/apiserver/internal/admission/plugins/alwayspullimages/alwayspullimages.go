@@ -57,6 +57,7 @@ func podWithNewImages(req *admission.Request) *corev1.Pod {
 	return nil
 }
 
+// addsImages reports whether a pod has an image that the old pod does not have.
 func addsImages(pod, old *corev1.Pod) bool {
 	oldImages := map[string]bool{}
 	eachContainer(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { oldImages[image] = true })
@@ -72,15 +73,15 @@ func eachContainer(pod *corev1.Pod, visit func(at *field.Path, image string, pol
 	}
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		visit(spec.Child("initContainers").Index(i), c.Image, &c.ImagePullPolicy)
+		container := &pod.Spec.InitContainers[i]
+		visit(spec.Child("initContainers").Index(i), container.Image, &container.ImagePullPolicy)
 	}
 	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		visit(spec.Child("containers").Index(i), c.Image, &c.ImagePullPolicy)
+		container := &pod.Spec.Containers[i]
+		visit(spec.Child("containers").Index(i), container.Image, &container.ImagePullPolicy)
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i]
-		visit(spec.Child("ephemeralContainers").Index(i), c.Image, &c.ImagePullPolicy)
+		container := &pod.Spec.EphemeralContainers[i]
+		visit(spec.Child("ephemeralContainers").Index(i), container.Image, &container.ImagePullPolicy)
 	}
 }

@@ -58,11 +58,13 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 	return nil
 }
 
-func invalid(r *admission.Request, err *field.Error) error {
-	return status.Invalid(r.Resource.GroupKind(), r.ObjectName(), field.ErrorList{err})
+// invalid returns an Invalid error for the object of a request.
+func invalid(req *admission.Request, err *field.Error) error {
+	return status.Invalid(req.Resource.GroupKind(), req.ObjectName(), field.ErrorList{err})
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+// isTrue reports whether an optional field is set and true.
+func isTrue(value *bool) bool { return value != nil && *value }
 
 // adminAccessPath returns the path of the field adminAccess in the first element with
 // administrative access, or nil. listPath is the path of the list.
@@ -115,12 +117,12 @@ func allocatedPath(obj runtime.Object) *field.Path {
 	path := []string{"status", "allocation", "devices", "results"}
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:
-		if a := o.Status.Allocation; a != nil {
-			return adminAccessPath(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+		if allocation := o.Status.Allocation; allocation != nil {
+			return adminAccessPath(allocation.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	case *resourcev1beta2.ResourceClaim:
-		if a := o.Status.Allocation; a != nil {
-			return adminAccessPath(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+		if allocation := o.Status.Allocation; allocation != nil {
+			return adminAccessPath(allocation.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
 		}
 	}
 	return nil

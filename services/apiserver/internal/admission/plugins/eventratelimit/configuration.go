@@ -38,16 +38,16 @@ type Limit struct {
 
 // Load decodes and validates a configuration. data is nil if there is none, which is an error.
 func Load(data []byte) (*Configuration, error) {
-	var c Configuration
+	var config Configuration
 	if data != nil {
-		if err := configuration.Decode(data, &c, schema.GroupVersionKind{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}); err != nil {
+		if err := configuration.Decode(data, &config, schema.GroupVersionKind{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}); err != nil {
 			return nil, err
 		}
 	}
-	if errs := c.validate(); len(errs) > 0 {
+	if errs := config.validate(); len(errs) > 0 {
 		return nil, status.Aggregated(errs)
 	}
-	return &c, nil
+	return &config, nil
 }
 
 // validate returns the errors of the configuration.

@@ -54,16 +54,16 @@ func New(configuration *Configuration, now func() time.Time) (*Plugin, error) {
 		SourceAndObject: sourceAndObjectKey,
 	}
 	plugin := &Plugin{now: now}
-	for _, l := range configuration.Limits {
-		size := int(l.CacheSize)
-		if size == 0 || l.Type == Server {
+	for _, configured := range configuration.Limits {
+		size := int(configured.CacheSize)
+		if size == 0 || configured.Type == Server {
 			size = defaultCacheSize
 		}
 		buckets, err := lru.New[digest, *rate.Limiter](size)
 		if err != nil {
 			return nil, err
 		}
-		plugin.limits = append(plugin.limits, &limit{Limit: l, key: keys[l.Type], buckets: buckets})
+		plugin.limits = append(plugin.limits, &limit{Limit: configured, key: keys[configured.Type], buckets: buckets})
 	}
 	return plugin, nil
 }
@@ -100,6 +100,8 @@ func (l *limit) allow(key string, now time.Time) bool {
 	return limiter.AllowN(now, 1)
 }
 
+// serverKey, namespaceKey, userKey and sourceAndObjectKey return the keys of buckets for the types of
+// limits.
 func serverKey(*admission.Request) string { return "" }
 
 func namespaceKey(r *admission.Request) string { return r.Namespace }
@@ -116,6 +118,6 @@ func sourceAndObjectKey(r *admission.Request) string {
 	if !ok {
 		return ""
 	}
-	o := &event.InvolvedObject
-	return event.Source.Component + event.Source.Host + o.Kind + o.Namespace + o.Name + string(o.UID) + o.APIVersion
+	about := &event.InvolvedObject
+	return event.Source.Component + event.Source.Host + about.Kind + about.Namespace + about.Name + string(about.UID) + about.APIVersion
 }

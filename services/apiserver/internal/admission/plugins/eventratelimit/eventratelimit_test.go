@@ -103,25 +103,25 @@ func TestEventsBeyondRateAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, e := range test.events {
-				now = now.Add(e.after)
-				if e.kind == "" {
-					e.kind = "Event"
+			for i, sent := range test.events {
+				now = now.Add(sent.after)
+				if sent.kind == "" {
+					sent.kind = "Event"
 				}
-				if e.op == "" {
-					e.op = admission.Create
+				if sent.op == "" {
+					sent.op = admission.Create
 				}
 				err := plugin.Validate(t.Context(), &admission.Request{
-					Operation: e.op, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Group: e.group, Version: "v1", Kind: e.kind},
-					Namespace: e.namespace, User: &request.User{Name: e.user}, DryRun: e.isDryRun,
+					Operation: sent.op, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Group: sent.group, Version: "v1", Kind: sent.kind},
+					Namespace: sent.namespace, User: &request.User{Name: sent.user}, DryRun: sent.isDryRun,
 					Object: &corev1.Event{
 						Source:         corev1.EventSource{Component: "c", Host: "h"},
-						InvolvedObject: corev1.ObjectReference{Kind: e.object, Namespace: e.namespace, Name: "p", UID: "1"},
+						InvolvedObject: corev1.ObjectReference{Kind: sent.object, Namespace: sent.namespace, Name: "p", UID: "1"},
 					},
 				})
 				want := ""
-				if e.want != "" {
-					want = "Too many requests: " + e.want
+				if sent.want != "" {
+					want = "Too many requests: " + sent.want
 				}
 				if err == nil && want != "" || err != nil && (err.Error() != want || !apierrors.IsTooManyRequests(err)) {
 					t.Errorf("event %d: got error %v, want %q (empty: none)", i, err, want)

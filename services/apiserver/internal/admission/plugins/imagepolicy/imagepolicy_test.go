@@ -90,10 +90,10 @@ func (c *clock) clock() imagepolicy.Clock {
 // plugin's configuration in YAML.
 func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) {
 	t.Helper()
-	b := &backend{}
-	server := httptest.NewTLSServer(b)
+	out := &backend{}
+	server := httptest.NewTLSServer(out)
 	t.Cleanup(server.Close)
-	b.url = server.URL + "/image"
+	out.url = server.URL + "/image"
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{
 		Server:                   server.URL + "/image",
@@ -115,7 +115,7 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 		t.Fatal(err)
 	}
 	t.Cleanup(plugin.Close)
-	return plugin, b, fakeClock
+	return plugin, out, fakeClock
 }
 
 // request returns a request for the pod off/a.

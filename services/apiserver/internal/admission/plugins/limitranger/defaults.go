@@ -16,20 +16,20 @@ type defaults struct{ requests, limits corev1.ResourceList }
 
 // defaultsOf returns the container defaults of a limit range.
 func defaultsOf(lr *corev1.LimitRange) defaults {
-	d := defaults{requests: corev1.ResourceList{}, limits: corev1.ResourceList{}}
+	out := defaults{requests: corev1.ResourceList{}, limits: corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
 		limit := &lr.Spec.Limits[i]
 		if limit.Type != corev1.LimitTypeContainer {
 			continue
 		}
 		for k, v := range limit.DefaultRequest {
-			d.requests[k] = v
+			out.requests[k] = v
 		}
 		for k, v := range limit.Default {
-			d.limits[k] = v
+			out.limits[k] = v
 		}
 	}
-	return d
+	return out
 }
 
 // maxCost returns the cost of setting all defaults in a number of containers, in the unit of
@@ -79,7 +79,7 @@ func (d *defaults) addedBytes(pod *corev1.Pod) (bytes, names int) {
 
 // setDefaults sets the missing requests and limits of the containers of a pod, and lists them in an
 // annotation, such as "LimitRanger plugin set: cpu, memory request for container web".
-func setDefaults(pod *corev1.Pod, d *defaults) {
+func setDefaults(pod *corev1.Pod, values *defaults) {
 	var names []string
 	for _, group := range []struct {
 		kind       string
@@ -92,8 +92,8 @@ func setDefaults(pod *corev1.Pod, d *defaults) {
 					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), subject, group.kind, container.Name))
 				}
 			}
-			addNames(addMissing(&container.Resources.Requests, d.requests), "request")
-			addNames(addMissing(&container.Resources.Limits, d.limits), "limit")
+			addNames(addMissing(&container.Resources.Requests, values.requests), "request")
+			addNames(addMissing(&container.Resources.Limits, values.limits), "limit")
 		}
 	}
 	if len(names) > 0 {

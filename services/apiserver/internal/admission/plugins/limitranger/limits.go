@@ -107,11 +107,11 @@ func (b *bound) checkRatio() error {
 // checkBounds checks the requests and limits of an item against bounds, which are all minimums,
 // maximums or ratios. rule is the method of bound to check them with.
 func checkBounds(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, rule func(*bound) error) (errs []error) {
-	for _, k := range slices.Sorted(maps.Keys(bounds)) {
-		b := &bound{per: string(per), name: string(k), enforced: bounds[k]}
-		b.request, b.hasRequest = requests[k]
-		b.limit, b.hasLimit = limits[k]
-		if err := rule(b); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		checked := &bound{per: string(per), name: string(name), enforced: bounds[name]}
+		checked.request, checked.hasRequest = requests[name]
+		checked.limit, checked.hasLimit = limits[name]
+		if err := rule(checked); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -119,36 +119,36 @@ func checkBounds(per corev1.LimitType, bounds, requests, limits corev1.ResourceL
 }
 
 // checkItem returns the violations of all bounds of an item.
-func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
-	errs := checkBounds(l.Type, l.Min, requests, limits, (*bound).checkMinimum)
-	errs = append(errs, checkBounds(l.Type, l.Max, requests, limits, (*bound).checkMaximum)...)
-	return append(errs, checkBounds(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).checkRatio)...)
+func checkItem(item *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
+	errs := checkBounds(item.Type, item.Min, requests, limits, (*bound).checkMinimum)
+	errs = append(errs, checkBounds(item.Type, item.Max, requests, limits, (*bound).checkMaximum)...)
+	return append(errs, checkBounds(item.Type, item.MaxLimitRequestRatio, requests, limits, (*bound).checkRatio)...)
 }
 
 // checkPod returns the violations of a pod and of its containers.
-func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
-	for i := range lr.Spec.Limits {
-		switch limit := &lr.Spec.Limits[i]; limit.Type {
+func (p *Plugin) checkPod(pod *corev1.Pod, limitRange *corev1.LimitRange) (errs []error) {
+	for i := range limitRange.Spec.Limits {
+		switch item := &limitRange.Spec.Limits[i]; item.Type {
 		case corev1.LimitTypeContainer:
 			for _, group := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 				for j := range group {
-					errs = append(errs, checkItem(limit, group[j].Resources.Requests, group[j].Resources.Limits)...)
+					errs = append(errs, checkItem(item, group[j].Resources.Requests, group[j].Resources.Limits)...)
 				}
 			}
 		case corev1.LimitTypePod:
-			o := helpers.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: !p.PodLevel}
-			errs = append(errs, checkItem(limit, helpers.PodRequests(pod, o), helpers.PodLimits(pod, o))...)
+			options := helpers.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: !p.PodLevel}
+			errs = append(errs, checkItem(item, helpers.PodRequests(pod, options), helpers.PodLimits(pod, options))...)
 		}
 	}
 	return errs
 }
 
 // checkClaim returns the violations of a claim.
-func checkClaim(claim *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
-	for i := range lr.Spec.Limits {
-		if l := &lr.Spec.Limits[i]; l.Type == corev1.LimitTypePersistentVolumeClaim {
-			errs = append(errs, checkBounds(l.Type, l.Min, claim.Spec.Resources.Requests, nil, (*bound).checkMinimum)...)
-			errs = append(errs, checkBounds(l.Type, l.Max, claim.Spec.Resources.Requests, nil, (*bound).checkMaximumRequest)...)
+func checkClaim(claim *corev1.PersistentVolumeClaim, limitRange *corev1.LimitRange) (errs []error) {
+	for i := range limitRange.Spec.Limits {
+		if item := &limitRange.Spec.Limits[i]; item.Type == corev1.LimitTypePersistentVolumeClaim {
+			errs = append(errs, checkBounds(item.Type, item.Min, claim.Spec.Resources.Requests, nil, (*bound).checkMinimum)...)
+			errs = append(errs, checkBounds(item.Type, item.Max, claim.Spec.Resources.Requests, nil, (*bound).checkMaximumRequest)...)
 		}
 	}
 	return errs

@@ -65,8 +65,8 @@ func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
 	added := 0
 	annotationSize := 0
 	var rejection error
-	err := p.Ranges.Each(ctx, req.Namespace, func(lr *corev1.LimitRange) error {
-		defaults := defaultsOf(lr)
+	err := p.Ranges.Each(ctx, req.Namespace, func(limitRange *corev1.LimitRange) error {
+		defaults := defaultsOf(limitRange)
 		cost += defaults.maxCost(containers)
 		rejection = request.Estimate(ctx, cost)
 		if rejection != nil {
@@ -101,16 +101,16 @@ func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
 }
 
 // countBounds returns the number of bounds of a limit range that apply to a pod or a volume claim.
-func countBounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
-	for i := range lr.Spec.Limits {
-		l := &lr.Spec.Limits[i]
-		count := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
-		if pod != nil && l.Type == corev1.LimitTypeContainer {
+func countBounds(limitRange *corev1.LimitRange, pod *corev1.Pod) (bounds int) {
+	for i := range limitRange.Spec.Limits {
+		item := &limitRange.Spec.Limits[i]
+		count := len(item.Min) + len(item.Max) + len(item.MaxLimitRequestRatio)
+		if pod != nil && item.Type == corev1.LimitTypeContainer {
 			count *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
 		}
-		n += count
+		bounds += count
 	}
-	return n
+	return bounds
 }
 
 // Validate rejects pods and volume claims outside the limit ranges.

@@ -41,11 +41,11 @@ type objects struct{}
 func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 	switch name {
 	case "mine", "theirs":
-		p := pod(func(p *corev1.Pod) { p.Name, p.Namespace, p.UID = name, ns, "uid-of-pod" })
+		found := pod(func(found *corev1.Pod) { found.Name, found.Namespace, found.UID = name, ns, "uid-of-pod" })
 		if name == "theirs" {
-			p.Spec.NodeName = "n2"
+			found.Spec.NodeName = "n2"
 		}
-		p.Spec.Volumes = []corev1.Volume{
+		found.Spec.Volumes = []corev1.Volume{
 			{
 				Name: "p",
 				VolumeSource: corev1.VolumeSource{
@@ -60,7 +60,7 @@ func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 			},
 			{Name: "d", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "inline"}}},
 		}
-		return p, nil
+		return found, nil
 	case "broken":
 		return nil, errBroken
 	}
@@ -215,21 +215,21 @@ const (
 func checkWrites(t *testing.T, writes []write) {
 	t.Helper()
 	plugin := &noderestriction.Plugin{Objects: objects{}, Authorizer: audiences{}, Audiences: true}
-	for _, w := range writes {
-		err := plugin.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
-		if (err == nil) != (w.want == "") ||
-			err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
+	for _, attempt := range writes {
+		err := plugin.Admit(t.Context(), attempt.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
+		if (err == nil) != (attempt.want == "") ||
+			err != nil && (!strings.Contains(err.Error(), attempt.want) || apierrors.IsForbidden(err) == attempt.notForbidden) {
 			t.Errorf("%s %s %q: got error %v, want one that contains %q, or none if that is empty (Forbidden: %t)",
-				w.op, w.resource, w.name, err, w.want, !w.notForbidden)
+				attempt.op, attempt.resource, attempt.name, err, attempt.want, !attempt.notForbidden)
 		}
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
-			if err := plugin.Admit(t.Context(), w.attributes(u)); err != nil {
-				t.Errorf("%s %s by %v: got error %v, want none", w.op, w.resource, u, err)
+			if err := plugin.Admit(t.Context(), attempt.attributes(u)); err != nil {
+				t.Errorf("%s %s by %v: got error %v, want none", attempt.op, attempt.resource, u, err)
 			}
 		}
 		unnamedNode := &request.User{Name: "system:node:", Groups: []string{"system:nodes"}}
-		if err := plugin.Admit(t.Context(), w.attributes(unnamedNode)); !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s by a node without a name: got %v, want an error of type Forbidden", w.op, w.resource, err)
+		if err := plugin.Admit(t.Context(), attempt.attributes(unnamedNode)); !apierrors.IsForbidden(err) {
+			t.Errorf("%s %s by a node without a name: got %v, want an error of type Forbidden", attempt.op, attempt.resource, err)
 		}
 	}
 }

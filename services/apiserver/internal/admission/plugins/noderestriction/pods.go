@@ -47,13 +47,13 @@ func (p *Plugin) checkPod(ctx context.Context, req *nodeRequest) error {
 
 // requirePodOfNode returns a Forbidden error unless the pod of a name runs on the node. message is
 // its format; its only argument is the node's name.
-func (p *Plugin) requirePodOfNode(ctx context.Context, a *nodeRequest, name, message string) error {
-	pod, err := p.Objects.Pod(ctx, a.Namespace, name)
+func (p *Plugin) requirePodOfNode(ctx context.Context, req *nodeRequest, name, message string) error {
+	pod, err := p.Objects.Pod(ctx, req.Namespace, name)
 	switch {
 	case err != nil:
-		return a.lookupError(err)
-	case pod.Spec.NodeName != a.node:
-		return a.forbid(message, a.node)
+		return req.lookupError(err)
+	case pod.Spec.NodeName != req.node:
+		return req.forbid(message, req.node)
 	}
 	return nil
 }

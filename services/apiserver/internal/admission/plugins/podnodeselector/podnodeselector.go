@@ -128,14 +128,15 @@ func (p *Plugin) checkAllowed(req *admission.Request, pod *corev1.Pod) error {
 	if len(allowedLabels) == 0 {
 		return nil
 	}
-	for k, v := range pod.Spec.NodeSelector {
-		if allowed, ok := allowedLabels[k]; !ok || allowed != v {
+	for key, value := range pod.Spec.NodeSelector {
+		if allowed, ok := allowedLabels[key]; !ok || allowed != value {
 			return forbidden(req, pod, errNotInSet)
 		}
 	}
 	return nil
 }
 
-func forbidden(r *admission.Request, pod *corev1.Pod, err error) error {
-	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, err)
+// forbidden returns a Forbidden error for a pod with the reason err.
+func forbidden(req *admission.Request, pod *corev1.Pod, err error) error {
+	return apierrors.NewForbidden(req.Resource.GroupResource(), pod.Name, err)
 }

@@ -35,19 +35,19 @@ func NewLister(objects *lister.Objects, namespaces lister.CachedResource) (*List
 }
 
 // GetNamespace returns a namespace from the cache.
-func (o *Lister) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	return lister.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
+func (l *Lister) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return lister.Get[*corev1.Namespace](ctx, l.Objects, &l.namespaces, "", name)
 }
 
 // PodsIn returns the pods of a namespace, the oldest first. Each pod is decoded when it is read.
-func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error) {
-	entries, _, err := o.Stored(ctx, &o.Pods, namespace)
+func (l *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error) {
+	entries, _, err := l.Stored(ctx, &l.Pods, namespace)
 	if err != nil {
 		return nil, err
 	}
 	pods := make([]Stored, len(entries))
-	for i, e := range entries {
-		pods[i] = &storedPod{lister: o, entry: e}
+	for i, entry := range entries {
+		pods[i] = &storedPod{lister: l, entry: entry}
 	}
 	return pods, nil
 }
@@ -69,9 +69,9 @@ func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {
 	if err := p.entry.Corrupt(); err != nil {
 		return nil, err
 	}
-	l := p.entry.Borrow()
-	defer l.Release()
-	obj, err := reader(codec.Item{Stored: l.Value, Revision: p.entry.Revision})
+	lease := p.entry.Borrow()
+	defer lease.Release()
+	obj, err := reader(codec.Item{Stored: lease.Value, Revision: p.entry.Revision})
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ type Stored interface {
 	PodForEvaluation() (*corev1.Pod, error)
 }
 
+// listingFailed is the warning if the pods cannot be listed.
 const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
 
 // checkExisting evaluates the existing pods of a namespace by a standard that the namespace is
@@ -114,7 +115,7 @@ func (s *standards) orderForEvaluation(ctx context.Context, pods []Stored) ([]na
 		if err != nil {
 			return nil, err
 		}
-		if s.exemptRuntimeClass(pod.Spec.RuntimeClassName) {
+		if s.isExemptRuntimeClass(pod.Spec.RuntimeClassName) {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(pod)

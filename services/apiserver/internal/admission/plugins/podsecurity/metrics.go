@@ -92,16 +92,16 @@ const newestVersion = 33
 
 // recordEvaluation counts an evaluation by a standard in a mode. Versions after newestVersion
 // have the label "future", which bounds the number of series.
-func (m *Metrics) recordEvaluation(d decision, levelVersion api.LevelVersion, in mode, attrs api.Attributes) {
-	version := levelVersion.Version.String()
+func (m *Metrics) recordEvaluation(outcome decision, standard api.LevelVersion, mode mode, attrs api.Attributes) {
+	version := standard.Version.String()
 	newest := api.MajorMinorVersion(1, newestVersion)
 	switch {
-	case levelVersion.Level == api.LevelPrivileged: // regardless of the version
+	case standard.Level == api.LevelPrivileged: // regardless of the version
 		version = api.LatestVersion().String()
-	case !levelVersion.Version.Latest() && newest.Older(levelVersion.Version):
+	case !standard.Version.Latest() && newest.Older(standard.Version):
 		version = "future"
 	}
-	m.evaluations.WithLabelValues(append([]string{string(d), string(levelVersion.Level), version, string(in)}, labels(attrs)...)...).Inc()
+	m.evaluations.WithLabelValues(append([]string{string(outcome), string(standard.Level), version, string(mode)}, labels(attrs)...)...).Inc()
 }
 
 // recordExemption counts an exempt request.
@@ -109,7 +109,7 @@ func (m *Metrics) recordExemption(attrs api.Attributes) {
 	m.exemptions.WithLabelValues(labels(attrs)...).Inc()
 }
 
-// recordError counts an evaluation that failed or fell back.
+// recordError counts an evaluation with an error. fatal reports whether the object was not evaluated.
 func (m *Metrics) recordError(fatal bool, attrs api.Attributes) {
 	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(attrs)...)...).Inc()
 }

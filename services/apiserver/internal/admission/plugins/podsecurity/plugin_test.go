@@ -117,8 +117,8 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		},
 		"default of the configuration": {config: config + "defaults: {enforce: baseline}", obj: hostPod(), wantLookups: 1, wantMessages: anyMessage, want: rejected},
 	} {
-		n := &namespace{labels: test.labels, err: test.lookupError}
-		plugin, err := New([]byte(test.config), n, NewMetrics(prometheus.NewRegistry()))
+		labeled := &namespace{labels: test.labels, err: test.lookupError}
+		plugin, err := New([]byte(test.config), labeled, NewMetrics(prometheus.NewRegistry()))
 		if err == nil {
 			err = plugin.ValidateInitialization()
 		}
@@ -146,8 +146,8 @@ func TestViolationsAreRejectedOrReported(t *testing.T) {
 		if (got == "") != (test.want == "") || !strings.HasPrefix(got, wantPrefix) || got != "" && !strings.HasSuffix(got, hasDetails) {
 			t.Errorf("%s: got error %q, want %q (empty: none)", name, got, test.want)
 		}
-		if n.lookups != test.wantLookups {
-			t.Errorf("%s: got %d lookups of the namespace, want %d", name, n.lookups, test.wantLookups)
+		if labeled.lookups != test.wantLookups {
+			t.Errorf("%s: got %d lookups of the namespace, want %d", name, labeled.lookups, test.wantLookups)
 		}
 		hasMessages := len(warnings.Headers())+len(req.Annotations()) > 0
 		if want := test.wantMessages != noMessages; hasMessages != want && test.lookupError == nil {

@@ -80,7 +80,7 @@ func (s *standards) evaluateNamespace(ctx context.Context, attrs api.Attributes,
 		switch {
 		case len(errs) > 0:
 			return invalid(), nil
-		case s.exemptNamespace(attrs.GetNamespace()):
+		case s.isExemptNamespace(attrs.GetNamespace()):
 			return s.exemptNamespaceResult(namespace, next), nil
 		}
 		return result{}, nil
@@ -96,7 +96,7 @@ func (s *standards) evaluateNamespace(ctx context.Context, attrs api.Attributes,
 	case next.Enforce == before.Enforce, next.Enforce.Level == api.LevelPrivileged,
 		next.Enforce.Version == before.Enforce.Version && api.CompareLevels(next.Enforce.Level, before.Enforce.Level) < 1:
 		return result{}, nil // not stricter
-	case s.exemptNamespace(attrs.GetNamespace()):
+	case s.isExemptNamespace(attrs.GetNamespace()):
 		return s.exemptNamespaceResult(namespace, next), nil
 	}
 	warnings, err := s.checkExisting(ctx, namespace.Name, next.Enforce)
@@ -109,7 +109,7 @@ func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, policy ap
 	if policy.FullyPrivileged() || policy.Equivalent(&s.defaults) {
 		return result{}
 	}
-	var set []string
+	var ignored []string
 	for _, mode := range []struct {
 		name, level, version string
 		standard             api.LevelVersion
@@ -121,13 +121,13 @@ func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, policy ap
 		_, hasLevel := namespace.Labels[mode.level]
 		_, hasVersion := namespace.Labels[mode.version]
 		if mode.standard.Level != api.LevelPrivileged && (hasLevel || hasVersion) {
-			set = append(set, mode.name+"="+mode.standard.String())
+			ignored = append(ignored, mode.name+"="+mode.standard.String())
 		}
 	}
 	return result{
 		warnings: []string{
 			fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored",
-				namespace.Name, strings.Join(set, ", ")),
+				namespace.Name, strings.Join(ignored, ", ")),
 		},
 	}
 }
@@ -136,8 +136,7 @@ func (s *standards) exemptNamespaceResult(namespace *corev1.Namespace, policy ap
 // evaluate.
 var ignoredSubresources = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
 
-// evaluatePod evaluates a new pod, or a pod that gets new images, by all standards of its
-// namespace.
+// evaluatePod evaluates a new pod, or a pod with new images, by all standards of its namespace.
 func (s *standards) evaluatePod(ctx context.Context, attrs api.Attributes, obj, old any) result {
 	if slices.Contains(ignoredSubresources, attrs.GetSubresource()) {
 		return result{}
@@ -185,9 +184,9 @@ func changesImages(updated, old *corev1.PodSpec) bool {
 	if !equalBy(updated.Containers, old.Containers, image) || !equalBy(updated.InitContainers, old.InitContainers, image) {
 		return true
 	}
-	for _, c := range updated.EphemeralContainers {
-		i := slices.IndexFunc(old.EphemeralContainers, func(o corev1.EphemeralContainer) bool { return o.Name == c.Name })
-		if i < 0 || old.EphemeralContainers[i].Image != c.Image {
+	for _, added := range updated.EphemeralContainers {
+		i := slices.IndexFunc(old.EphemeralContainers, func(existing corev1.EphemeralContainer) bool { return existing.Name == added.Name })
+		if i < 0 || old.EphemeralContainers[i].Image != added.Image {
 			return true
 		}
 	}
@@ -234,13 +233,13 @@ func (s *standards) evaluateTemplate(ctx context.Context, attrs api.Attributes, 
 // policy from the labels of the namespace, or nil.
 func (s *standards) evaluate(
 	attrs api.Attributes,
-	p api.Policy,
+	namespacePolicy api.Policy,
 	malformed error,
 	meta *metav1.ObjectMeta,
 	spec *corev1.PodSpec,
 	enforced bool,
 ) result {
-	if s.exemptRuntimeClass(spec.RuntimeClassName) {
+	if s.isExemptRuntimeClass(spec.RuntimeClassName) {
 		s.metrics.recordExemption(attrs)
 		return exemptResult("runtimeClass")
 	}
@@ -252,34 +251,34 @@ func (s *standards) evaluate(
 	// The standards of the three modes are often equal, so each result is computed once.
 	results := map[api.LevelVersion]policy.AggregateCheckResult{}
 	resultOf := func(standard api.LevelVersion) policy.AggregateCheckResult {
-		aggregateCheckResult, ok := results[standard]
+		known, ok := results[standard]
 		if !ok {
-			aggregateCheckResult = policy.AggregateCheckResults(s.checks.EvaluatePod(standard, meta, spec))
-			results[standard] = aggregateCheckResult
+			known = policy.AggregateCheckResults(s.checks.EvaluatePod(standard, meta, spec))
+			results[standard] = known
 		}
-		return aggregateCheckResult
+		return known
 	}
 	if enforced {
-		out.annotations[api.EnforcedPolicyAnnotationKey] = p.Enforce.String()
+		out.annotations[api.EnforcedPolicyAnnotationKey] = namespacePolicy.Enforce.String()
 		decision := allow
-		if aggregateCheckResult := resultOf(p.Enforce); !aggregateCheckResult.Allowed {
+		if checked := resultOf(namespacePolicy.Enforce); !checked.Allowed {
 			decision = deny
-			err := fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), aggregateCheckResult.ForbiddenDetail())
+			err := fmt.Errorf("violates PodSecurity %q: %s", namespacePolicy.Enforce.String(), checked.ForbiddenDetail())
 			out.rejected = &apierrors.NewForbidden(attrs.GetResource().GroupResource(), attrs.GetName(), err).ErrStatus
 		}
-		s.metrics.recordEvaluation(decision, p.Enforce, enforce, attrs)
+		s.metrics.recordEvaluation(decision, namespacePolicy.Enforce, enforce, attrs)
 	}
-	if aggregateCheckResult := resultOf(p.Audit); !aggregateCheckResult.Allowed {
+	if checked := resultOf(namespacePolicy.Audit); !checked.Allowed {
 		out.annotations[api.AuditViolationsAnnotationKey] = fmt.Sprintf("would violate PodSecurity %q: %s",
-			p.Audit.String(), aggregateCheckResult.ForbiddenDetail())
-		s.metrics.recordEvaluation(deny, p.Audit, audit, attrs)
+			namespacePolicy.Audit.String(), checked.ForbiddenDetail())
+		s.metrics.recordEvaluation(deny, namespacePolicy.Audit, audit, attrs)
 	}
 	if out.rejected != nil { // the client gets the error and needs no warning
 		return out
 	}
-	if aggregateCheckResult := resultOf(p.Warn); !aggregateCheckResult.Allowed {
-		out.warnings = append(out.warnings, fmt.Sprintf("would violate PodSecurity %q: %s", p.Warn.String(), aggregateCheckResult.ForbiddenDetail()))
-		s.metrics.recordEvaluation(deny, p.Warn, warn, attrs)
+	if checked := resultOf(namespacePolicy.Warn); !checked.Allowed {
+		out.warnings = append(out.warnings, fmt.Sprintf("would violate PodSecurity %q: %s", namespacePolicy.Warn.String(), checked.ForbiddenDetail()))
+		s.metrics.recordEvaluation(deny, namespacePolicy.Warn, warn, attrs)
 	}
 	return out
 }
@@ -290,7 +289,7 @@ func (s *standards) exemptReason(attrs api.Attributes) string {
 	var reason string
 	user := attrs.GetUserName()
 	switch {
-	case s.exemptNamespace(attrs.GetNamespace()):
+	case s.isExemptNamespace(attrs.GetNamespace()):
 		reason = "namespace"
 	case user != "" && slices.Contains(s.exemptions.Usernames, user):
 		reason = "user"
@@ -301,10 +300,12 @@ func (s *standards) exemptReason(attrs api.Attributes) string {
 	return reason
 }
 
-func (s *standards) exemptNamespace(name string) bool {
+// isExemptNamespace reports whether the configuration exempts a namespace.
+func (s *standards) isExemptNamespace(name string) bool {
 	return name != "" && slices.Contains(s.exemptions.Namespaces, name)
 }
 
-func (s *standards) exemptRuntimeClass(name *string) bool {
+// isExemptRuntimeClass reports whether the configuration exempts pods of a runtime class.
+func (s *standards) isExemptRuntimeClass(name *string) bool {
 	return name != nil && *name != "" && slices.Contains(s.exemptions.RuntimeClasses, *name)
 }

@@ -54,8 +54,8 @@ type Plugin struct {
 }
 
 // New decodes the configuration, which may be nil.
-func New(data []byte, n Namespaces) (*Plugin, error) {
-	plugin := &Plugin{namespaces: n}
+func New(data []byte, namespaces Namespaces) (*Plugin, error) {
+	plugin := &Plugin{namespaces: namespaces}
 	if data == nil {
 		return plugin, nil
 	}
@@ -79,24 +79,24 @@ func (p *Plugin) Admit(ctx context.Context, req *admission.Request) error {
 	if pod == nil || err != nil {
 		return err
 	}
-	var add []corev1.Toleration
+	var added []corev1.Toleration
 	if req.Operation == admission.Create {
 		defaults, ok, err := fromAnnotation(namespace, defaultsAnnotation)
 		if err != nil {
 			return err
 		}
-		add = defaults
+		added = defaults
 		if !ok {
-			add = slices.Clone(p.config.Default)
+			added = slices.Clone(p.config.Default)
 		}
 	}
 	if podqos.Class(&pod.Spec) != corev1.PodQOSBestEffort {
-		add = tolerations.Merge(add, []corev1.Toleration{{
+		added = tolerations.Merge(added, []corev1.Toleration{{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		}})
 	}
-	if len(add) > 0 {
-		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, add)
+	if len(added) > 0 {
+		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, added)
 	}
 	return p.checkAllowed(pod, namespace)
 }
@@ -134,19 +134,20 @@ func (p *Plugin) checkAllowed(pod *corev1.Pod, namespace *corev1.Namespace) erro
 		return nil
 	}
 	scope := "namespace"
-	list, ok, err := fromAnnotation(namespace, whitelistAnnotation)
+	whitelist, ok, err := fromAnnotation(namespace, whitelistAnnotation)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		list, scope = p.config.Whitelist, "cluster"
+		whitelist, scope = p.config.Whitelist, "cluster"
 	}
-	if len(list) == 0 {
+	if len(whitelist) == 0 {
 		return nil
 	}
 	for i := range pod.Spec.Tolerations {
-		t := &pod.Spec.Tolerations[i]
-		if !slices.ContainsFunc(list, func(w corev1.Toleration) bool { return tolerations.Covers(&w, t) }) {
+		toleration := &pod.Spec.Tolerations[i]
+		isCovered := func(listed corev1.Toleration) bool { return tolerations.Covers(&listed, toleration) }
+		if !slices.ContainsFunc(whitelist, isCovered) {
 			return internalError(
 				"pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist",
 			)

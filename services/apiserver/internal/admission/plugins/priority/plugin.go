@@ -27,9 +27,9 @@ type Classes interface {
 // Default returns the default class among all classes, or nil if no class is marked as default. If
 // several classes are marked, the one with the lowest value is the default.
 func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
-	for _, c := range all {
-		if c.GlobalDefault && (found == nil || c.Value < found.Value) {
-			found = c
+	for _, class := range all {
+		if class.GlobalDefault && (found == nil || class.Value < found.Value) {
+			found = class
 		}
 	}
 	return found
@@ -93,30 +93,30 @@ func (p *Plugin) classOf(ctx context.Context, req *admission.Request, pod *corev
 // setPriority sets the class name, priority and preemption policy of a new pod. It rejects a pod
 // that already has another priority or preemption policy.
 func (p *Plugin) setPriority(ctx context.Context, req *admission.Request, pod *corev1.Pod) error {
-	resolvedClass, err := p.classOf(ctx, req, pod)
+	class, err := p.classOf(ctx, req, pod)
 	if err != nil {
 		return err
 	}
-	if existing := pod.Spec.Priority; existing != nil && *existing != resolvedClass.value {
+	if existing := pod.Spec.Priority; existing != nil && *existing != class.value {
 		return req.Forbiddenf(
 			"the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name",
 			*existing,
-			resolvedClass.value,
+			class.value,
 		)
 	}
-	pod.Spec.PriorityClassName = resolvedClass.name
-	pod.Spec.Priority = &resolvedClass.value
-	if resolvedClass.policy == nil {
+	pod.Spec.PriorityClassName = class.name
+	pod.Spec.Priority = &class.value
+	if class.policy == nil {
 		return nil
 	}
-	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *resolvedClass.policy {
+	if existing := pod.Spec.PreemptionPolicy; existing != nil && *existing != *class.policy {
 		return req.Forbiddenf(
 			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name",
 			*existing,
-			*resolvedClass.policy,
+			*class.policy,
 		)
 	}
-	policy := *resolvedClass.policy
+	policy := *class.policy
 	pod.Spec.PreemptionPolicy = &policy
 	return nil
 }

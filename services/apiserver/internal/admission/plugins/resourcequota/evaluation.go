@@ -30,22 +30,22 @@ type evaluation struct {
 
 // evaluate returns the names of the quotas to charge for a request, according to the cache. It
 // rejects a request if the configuration requires a quota and there is none.
-func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (quotas []string, err error) {
-	ev := &evaluation{request: r, evaluator: e}
+func (p *Plugin) evaluate(ctx context.Context, req *admission.Request, e *evaluator) (quotas []string, err error) {
+	result := &evaluation{request: req, evaluator: e}
 	hasQuota := false
-	err = p.Quotas.Each(ctx, r.Namespace, func(quota *corev1.ResourceQuota) error {
+	err = p.Quotas.Each(ctx, req.Namespace, func(quota *corev1.ResourceQuota) error {
 		if !hasQuota {
 			hasQuota = true
-			ev.rejection = ev.measure()
+			result.rejection = result.measure()
 		}
-		if ev.rejection == nil {
-			ev.rejection = ev.addQuota(quota)
+		if result.rejection == nil {
+			result.rejection = result.addQuota(quota)
 		}
-		return ev.rejection
+		return result.rejection
 	})
 	switch {
-	case ev.rejection != nil:
-		return nil, ev.rejection
+	case result.rejection != nil:
+		return nil, result.rejection
 	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // the request has ended or is throttled
 		return nil, err
 	case err != nil:
@@ -53,14 +53,14 @@ func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluato
 	case !hasQuota && len(p.Configuration.LimitedResources) == 0:
 		return nil, nil
 	case !hasQuota:
-		if err := ev.measure(); err != nil {
+		if err := result.measure(); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.checkRequired(ev); err != nil {
+	if err := p.checkRequired(result); err != nil {
 		return nil, err
 	}
-	return ev.toCharge, nil
+	return result.toCharge, nil
 }
 
 // measure computes the usage of the object, ev.used. It rejects negative amounts.
@@ -163,16 +163,16 @@ func (ev *evaluation) consumes() (bool, error) {
 
 // checkRequired rejects a request that increases usage that the configuration permits only within a
 // quota, if no quota covers it.
-func (p *Plugin) checkRequired(ev *evaluation) error {
+func (p *Plugin) checkRequired(result *evaluation) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
 	}
-	if consumes, err := ev.consumes(); err != nil || !consumes {
+	if consumes, err := result.consumes(); err != nil || !consumes {
 		return err
 	}
-	req, evaluator := ev.request, ev.evaluator
-	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(ev.covered, n) }
-	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(req.Resource.GVR().GroupResource(), ev.used), isCovered)
+	req, evaluator := result.request, result.evaluator
+	isCovered := func(n corev1.ResourceName) bool { return slices.Contains(result.covered, n) }
+	uncovered := slices.DeleteFunc(p.Configuration.limitedNames(req.Resource.GVR().GroupResource(), result.used), isCovered)
 	if len(uncovered) > 0 {
 		return req.Forbiddenf("insufficient quota to consume: %s", formatNames(uncovered))
 	}
@@ -184,7 +184,7 @@ func (p *Plugin) checkRequired(ev *evaluation) error {
 		return req.Forbidden(err)
 	}
 	uncoveredScopes = slices.DeleteFunc(uncoveredScopes, func(s requirement) bool {
-		return slices.ContainsFunc(ev.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
+		return slices.ContainsFunc(result.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
 	if len(uncoveredScopes) > 0 {
 		// The message of Kubernetes does not name the object.

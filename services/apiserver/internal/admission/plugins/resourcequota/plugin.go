@@ -72,14 +72,14 @@ func (p *Plugin) Reserve(ctx context.Context, req *admission.Request) (admission
 	if err != nil || len(quotas) == 0 {
 		return nil, err
 	}
-	j := &job{request: req, evaluator: evaluator, quotas: quotas, done: make(chan struct{})}
-	if err := p.wait(ctx, req.Namespace, j); err != nil {
+	charging := &job{request: req, evaluator: evaluator, quotas: quotas, done: make(chan struct{})}
+	if err := p.wait(ctx, req.Namespace, charging); err != nil {
 		return nil, err
 	}
-	if len(j.charged) == 0 {
+	if len(charging.charged) == 0 {
 		return nil, nil
 	}
-	return &reservation{plugin: p, namespace: req.Namespace, charges: j.charged}, nil
+	return &reservation{plugin: p, namespace: req.Namespace, charges: charging.charged}, nil
 }
 
 // reservation holds the charges for a write. It implements admission.Reservation.
@@ -90,14 +90,14 @@ type reservation struct {
 }
 
 // Commit implements admission.Reservation. The charges are already in the quotas.
-func (c *reservation) Commit(context.Context) {}
+func (r *reservation) Commit(context.Context) {}
 
 // Rollback implements admission.Reservation. It refunds the charges, even if the request has been
 // canceled. It waits for the refund, so that the client can use the quota again after the response.
-func (c *reservation) Rollback(ctx context.Context) {
-	j := &job{refunds: c.charges, done: make(chan struct{})}
+func (r *reservation) Rollback(ctx context.Context) {
+	refund := &job{refunds: r.charges, done: make(chan struct{})}
 	// After an error, the charge stays until the quota controller counts the objects again.
-	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, j)
+	_ = r.plugin.wait(context.WithoutCancel(ctx), r.namespace, refund)
 }
 
 // errTooLong has the wording of Kubernetes.

@@ -19,9 +19,9 @@ func checkMirror(pod *corev1.Pod) error {
 		return errors.New("a mirror pod may not reference secrets")
 	}
 	for i := range pod.Spec.Volumes {
-		if p := pod.Spec.Volumes[i].Projected; p != nil {
-			for _, s := range p.Sources {
-				if s.ServiceAccountToken != nil {
+		if projected := pod.Spec.Volumes[i].Projected; projected != nil {
+			for _, source := range projected.Sources {
+				if source.ServiceAccountToken != nil {
 					return errors.New("a mirror pod may not use ServiceAccountToken volume projections")
 				}
 			}
@@ -34,14 +34,14 @@ func checkMirror(pod *corev1.Pod) error {
 // does not list.
 func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
-	for _, localObjectReference := range serviceAccount.Secrets {
-		listed[localObjectReference.Name] = true
+	for _, secret := range serviceAccount.Secrets {
+		listed[secret.Name] = true
 	}
 	for i := range pod.Spec.Volumes {
-		if localObjectReference := pod.Spec.Volumes[i].Secret; localObjectReference != nil && !listed[localObjectReference.SecretName] {
+		if source := pod.Spec.Volumes[i].Secret; source != nil && !listed[source.SecretName] {
 			return fmt.Errorf(
 				"volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				localObjectReference.SecretName, serviceAccount.Name)
+				source.SecretName, serviceAccount.Name)
 		}
 	}
 	for _, group := range []struct {
@@ -49,21 +49,21 @@ func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error 
 		containers []corev1.Container
 	}{{subject: "init container", containers: pod.Spec.InitContainers}, {subject: "container", containers: pod.Spec.Containers}} {
 		for i := range group.containers {
-			c := &group.containers[i]
-			if err := checkEnv(serviceAccount, listed, group.subject, c.Name, c.Env, c.EnvFrom); err != nil {
+			container := &group.containers[i]
+			if err := checkEnv(serviceAccount, listed, group.subject, container.Name, container.Env, container.EnvFrom); err != nil {
 				return err
 			}
 		}
 	}
-	pull := map[string]bool{}
-	for _, localObjectReference := range serviceAccount.ImagePullSecrets {
-		pull[localObjectReference.Name] = true
+	listedForPull := map[string]bool{}
+	for _, secret := range serviceAccount.ImagePullSecrets {
+		listedForPull[secret.Name] = true
 	}
-	for i, localObjectReference := range pod.Spec.ImagePullSecrets {
-		if !pull[localObjectReference.Name] {
+	for i, secret := range pod.Spec.ImagePullSecrets {
+		if !listedForPull[secret.Name] {
 			return fmt.Errorf(
 				"imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret",
-				i, localObjectReference.Name, serviceAccount.Name)
+				i, secret.Name, serviceAccount.Name)
 		}
 	}
 	return nil
@@ -73,12 +73,12 @@ func checkSecrets(serviceAccount *corev1.ServiceAccount, pod *corev1.Pod) error 
 // that the pod's account does not list.
 func checkEphemeralContainers(account *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
-	for _, s := range account.Secrets {
-		listed[s.Name] = true
+	for _, secret := range account.Secrets {
+		listed[secret.Name] = true
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i]
-		if err := checkEnv(account, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
+		container := &pod.Spec.EphemeralContainers[i]
+		if err := checkEnv(account, listed, "ephemeral container", container.Name, container.Env, container.EnvFrom); err != nil {
 			return err
 		}
 	}
@@ -95,16 +95,16 @@ func checkEnv(
 	env []corev1.EnvVar,
 	from []corev1.EnvFromSource,
 ) error {
-	for _, e := range env {
-		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
+	for _, variable := range env {
+		if variable.ValueFrom != nil && variable.ValueFrom.SecretKeyRef != nil && !listed[variable.ValueFrom.SecretKeyRef.Name] {
 			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				subject, container, e.Name, e.ValueFrom.SecretKeyRef.Name, serviceAccount.Name)
+				subject, container, variable.Name, variable.ValueFrom.SecretKeyRef.Name, serviceAccount.Name)
 		}
 	}
-	for _, f := range from {
-		if f.SecretRef != nil && !listed[f.SecretRef.Name] {
+	for _, source := range from {
+		if source.SecretRef != nil && !listed[source.SecretRef.Name] {
 			return fmt.Errorf("%s %s with envFrom referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
-				subject, container, f.SecretRef.Name, serviceAccount.Name)
+				subject, container, source.SecretRef.Name, serviceAccount.Name)
 		}
 	}
 	return nil

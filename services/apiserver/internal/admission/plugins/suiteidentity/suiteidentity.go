@@ -46,10 +46,10 @@ func requestsReserved(request []byte) bool {
 	if err != nil {
 		return false
 	}
-	// All names are checked, even repeated ones, because a signer may choose another one than this
+	// All names are checked, even repeated ones, because a signer may use another one than this
 	// server does.
-	for _, n := range parsed.Subject.Names {
-		if text, ok := n.Value.(string); ok && api.IsSuite(text, []string{text}) {
+	for _, attribute := range parsed.Subject.Names {
+		if text, ok := attribute.Value.(string); ok && api.IsSuite(text, []string{text}) {
 			return true
 		}
 	}
@@ -62,6 +62,7 @@ func approvesOrIssues(csr, old *certificatesv1.CertificateSigningRequest) bool {
 		len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
 }
 
+// isApproved reports whether a request has the condition Approved.
 func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == certificatesv1.CertificateApproved && c.Status != corev1.ConditionFalse
