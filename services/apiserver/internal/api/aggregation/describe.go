@@ -178,7 +178,7 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 	if err := r.aggregator.decode(root, body, maxValues, unmarshalInto(&list)); err != nil {
 		return nil, err
 	}
-	d := &description{etag: resp.Header.Get("ETag")}
+	out := &description{etag: resp.Header.Get("ETag")}
 	for i := range list.Items {
 		group := &list.Items[i]
 		if group.Name != r.spec.Group {
@@ -187,12 +187,12 @@ func (r *remote) readAggregated(ctx context.Context, previous *description) (*de
 		for j := range group.Versions {
 			if version := &group.Versions[j]; version.Version == r.spec.Version {
 				setResponseKinds(version.Resources)
-				d.resources = flatten(version.Resources)
-				d.aggregated = version.Resources
+				out.resources = flatten(version.Resources)
+				out.aggregated = version.Resources
 			}
 		}
 	}
-	return d, nil
+	return out, nil
 }
 
 // setResponseKinds replaces missing response kinds by empty ones, because clients do not expect nil.

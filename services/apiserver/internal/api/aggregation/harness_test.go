@@ -321,21 +321,21 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t}
-	a.key = a.newKey()
-	a.cert = &x509.Certificate{
+	out := &authority{t: t}
+	out.key = out.newKey()
+	out.cert = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, out.cert, out.cert, out.key.Public(), out.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
+	out.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if out.cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return out
 }
 
 func (a *authority) newKey() *ecdsa.PrivateKey {

@@ -53,9 +53,9 @@ type remote struct {
 // newRemote returns the extension server of an APIService. It does not connect to the server yet.
 // key is the key of the registration.
 func newRemote(aggregator *Aggregator, key string, apiService *apiregistrationv1.APIService) *remote {
-	r := &remote{aggregator: aggregator, key: key, name: apiService.Name, spec: apiService.Spec, port: 443}
+	out := &remote{aggregator: aggregator, key: key, name: apiService.Name, spec: apiService.Spec, port: 443}
 	if p := apiService.Spec.Service.Port; p != nil {
-		r.port = *p
+		out.port = *p
 	}
 	verified := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -65,29 +65,29 @@ func newRemote(aggregator *Aggregator, key string, apiService *apiregistrationv1
 	if len(apiService.Spec.CABundle) > 0 {
 		verified.RootCAs = x509.NewCertPool()
 		if !verified.RootCAs.AppendCertsFromPEM(apiService.Spec.CABundle) {
-			r.proxyErr = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+			out.proxyErr = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.connections = reverseproxy.Connections(aggregator.dial, verified, aggregator.Certificate)
+	out.connections = reverseproxy.Connections(aggregator.dial, verified, aggregator.Certificate)
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify = true
-	r.unverified = reverseproxy.Connections(aggregator.dial, unverified, aggregator.Certificate)
-	r.workCtx, r.cancelWork = context.WithCancel(aggregator.workCtx)
-	r.proxy = &reverseproxy.Proxy{
-		Locate:          r.locate,
-		Connections:     r.connections,
+	out.unverified = reverseproxy.Connections(aggregator.dial, unverified, aggregator.Certificate)
+	out.workCtx, out.cancelWork = context.WithCancel(aggregator.workCtx)
+	out.proxy = &reverseproxy.Proxy{
+		Locate:          out.locate,
+		Connections:     out.connections,
 		Pages:           aggregator.pages,
 		AcquireSlot:     aggregator.AcquireSlot,
 		LongRunning:     requestinfo.LongRunning,
 		FollowRedirects: aggregator.FollowRedirects,
 		OnError:         aggregator.Metrics.countCertificateError,
-		Breaker: reverseproxy.NewBreaker(r.workCtx, &aggregator.background, reverseproxy.BreakerConfig{
-			Probe: r.probe, MaxRequests: aggregator.MaxRequests, OnChange: r.breakerChanged,
+		Breaker: reverseproxy.NewBreaker(out.workCtx, &aggregator.background, reverseproxy.BreakerConfig{
+			Probe: out.probe, MaxRequests: aggregator.MaxRequests, OnChange: out.breakerChanged,
 		}),
-		Traces: aggregator.Traces, Logger: aggregator.Logger, Name: r.name,
+		Traces: aggregator.Traces, Logger: aggregator.Logger, Name: out.name,
 	}
-	r.description.Store(&description{stale: true})
-	return r
+	out.description.Store(&description{stale: true})
+	return out
 }
 
 // ServeHTTP proxies a request with the user's identity in headers. It rejects the request if the

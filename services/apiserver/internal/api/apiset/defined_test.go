@@ -33,34 +33,34 @@ type model map[schema.GroupResource]apiset.Definition
 func (m model) check(t *testing.T, set *apiset.Set, groups, resources, kinds, versions []string) {
 	t.Helper()
 	total := 0
-	for _, g := range groups {
+	for _, group := range groups {
 		inGroup := 0
-		for _, v := range versions {
-			groupVersion, inVersion := schema.GroupVersion{Group: g, Version: v}, 0
+		for _, version := range versions {
+			groupVersion, inVersion := schema.GroupVersion{Group: group, Version: version}, 0
 			byKind := map[string]*apiset.Resource{}
-			for _, r := range slices.Sorted(slices.Values(resources)) {
+			for _, resource := range slices.Sorted(slices.Values(resources)) {
 				var want *apiset.Resource
-				for _, expected := range m[schema.GroupResource{Group: g, Resource: r}].Versions {
-					if expected.Version == v {
+				for _, expected := range m[schema.GroupResource{Group: group, Resource: resource}].Versions {
+					if expected.Version == version {
 						want, byKind[expected.Kind.Kind] = expected, expected
 						inVersion++
 					}
 				}
-				if got := set.Resource(groupVersion.WithResource(r)); got != want {
-					t.Errorf("%s/%s %s is %v, want %v", g, v, r, got, want)
+				if got := set.Resource(groupVersion.WithResource(resource)); got != want {
+					t.Errorf("%s/%s %s is %v, want %v", group, version, resource, got, want)
 				}
 				if want == nil {
 					continue
 				}
 				family := set.Family(want.Kind)
-				wantSize := len(m[schema.GroupResource{Group: g, Resource: r}].Versions)
+				wantSize := len(m[schema.GroupResource{Group: group, Resource: resource}].Versions)
 				if len(family) != wantSize || !slices.Contains(family, want) {
-					t.Errorf("%s/%s %s: got a family of %d, want %d with the kind itself", g, v, r, len(family), wantSize)
+					t.Errorf("%s/%s %s: got a family of %d, want %d with the kind itself", group, version, resource, len(family), wantSize)
 				}
 			}
 			for _, k := range kinds {
 				if got := set.StoredKind(groupVersion.WithKind(k)); got != byKind[k] {
-					t.Errorf("%s/%s: got kind %v for %s, want %v", g, v, got, k, byKind[k])
+					t.Errorf("%s/%s: got kind %v for %s, want %v", group, version, got, k, byKind[k])
 				}
 			}
 			if set.Serves(groupVersion) != (inVersion > 0) {
@@ -68,8 +68,8 @@ func (m model) check(t *testing.T, set *apiset.Set, groups, resources, kinds, ve
 			}
 			inGroup += inVersion
 		}
-		if set.ServesGroup(g) != (inGroup > 0) {
-			t.Errorf("group %s with %d resources: got served: %t, want %t", g, inGroup, set.ServesGroup(g), inGroup > 0)
+		if set.ServesGroup(group) != (inGroup > 0) {
+			t.Errorf("group %s with %d resources: got served: %t, want %t", group, inGroup, set.ServesGroup(group), inGroup > 0)
 		}
 		total += inGroup
 	}

@@ -83,9 +83,9 @@ func insertItems(empty []byte, items []*groupItem) ([]byte, error) {
 }
 
 // aggregate converts a group to the aggregated form.
-func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
-	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
-	for _, groupVersion := range g.versions {
+func aggregate(source *group) apidiscoveryv2.APIGroupDiscovery {
+	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: source.name}}
+	for _, groupVersion := range source.versions {
 		if groupVersion.unserved {
 			continue
 		}
@@ -96,7 +96,7 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 			version.Resources = aggregateResources(groupVersion.resources)
 		}
 		if groupVersion.fillResponseKinds {
-			setGroupVersion(version.Resources, g.name, groupVersion.name)
+			setGroupVersion(version.Resources, source.name, groupVersion.name)
 		}
 		if groupVersion.stale {
 			version.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
@@ -197,28 +197,28 @@ func requestedAggregatedForm(r *http.Request) (aggregatedForm, bool) {
 		if err != nil {
 			continue
 		}
-		c := clause{media: media, params: params, q: 1}
+		accepted := clause{media: media, params: params, q: 1}
 		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
-			c.q = q
+			accepted.q = q
 		}
-		clauses = append(clauses, c)
+		clauses = append(clauses, accepted)
 	}
 	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
 	acceptsUnsupported := false
-	for _, c := range clauses {
-		switch c.media {
+	for _, accepted := range clauses {
+		switch accepted.media {
 		case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
 		case "*/*":
-			c.media = api.MediaJSON
+			accepted.media = api.MediaJSON
 		default:
 			continue
 		}
-		as, ok := c.params["as"]
+		as, ok := accepted.params["as"]
 		if !ok {
 			return aggregatedForm{}, false
 		}
-		if as == aggregatedKind && c.params["g"] == aggregatedGroup && c.params["v"] == "v2" {
-			return aggregatedForm{media: c.media}, true
+		if as == aggregatedKind && accepted.params["g"] == aggregatedGroup && accepted.params["v"] == "v2" {
+			return aggregatedForm{media: accepted.media}, true
 		}
 		acceptsUnsupported = true
 	}

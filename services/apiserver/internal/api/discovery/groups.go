@@ -162,27 +162,27 @@ func mergeGroups(builtIn []*group, dynamic []GroupVersion) []*group {
 	dynamic = slices.Clone(dynamic)
 	sort.SliceStable(dynamic, func(i, j int) bool { return less(&dynamic[i], &dynamic[j]) })
 	for i := range dynamic {
-		d := &dynamic[i]
-		g := byName[d.Group]
+		version := &dynamic[i]
+		g := byName[version.Group]
 		if g == nil {
-			g = &group{name: d.Group}
+			g = &group{name: version.Group}
 			out = append(out, g)
-			byName[d.Group] = g
+			byName[version.Group] = g
 		}
-		if g.version(d.Version) != nil {
+		if g.version(version.Version) != nil {
 			continue
 		}
-		name := d.Version + "." + d.Group // of the APIService
-		if d.GroupPriority > g.listPriority || d.GroupPriority == g.listPriority && g.listName != "" && name < g.listName {
+		name := version.Version + "." + version.Group // of the APIService
+		if version.GroupPriority > g.listPriority || version.GroupPriority == g.listPriority && g.listName != "" && name < g.listName {
 			g.listName = name
 		}
-		g.listPriority = max(g.listPriority, d.GroupPriority)
-		if !d.Unserved {
-			g.priority = max(g.priority, d.GroupPriority)
+		g.listPriority = max(g.listPriority, version.GroupPriority)
+		if !version.Unserved {
+			g.priority = max(g.priority, version.GroupPriority)
 		}
 		g.versions = append(g.versions, groupVersion{
-			name: d.Version, priority: d.VersionPriority, resources: d.Resources, aggregated: d.Aggregated,
-			stale: d.Stale, fillResponseKinds: d.FillResponseKinds, unserved: d.Unserved,
+			name: version.Version, priority: version.VersionPriority, resources: version.Resources, aggregated: version.Aggregated,
+			stale: version.Stale, fillResponseKinds: version.FillResponseKinds, unserved: version.Unserved,
 		})
 		slices.SortStableFunc(g.versions, func(a, b groupVersion) int {
 			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))

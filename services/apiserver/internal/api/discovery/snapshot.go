@@ -34,7 +34,7 @@ type snapshot struct {
 // newSnapshot returns the snapshot of groups. address is the server's address in /api. old is the
 // previous snapshot, or nil.
 func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
-	s := &snapshot{
+	out := &snapshot{
 		all: all, byName: map[string]*group{}, items: map[string]*groupItem{},
 		group: map[string]*document{}, groupVersion: map[schema.GroupVersion]*document{},
 	}
@@ -46,13 +46,13 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	var named []*group
 	var coreItems, namedItems []*groupItem
 	for _, g := range all {
-		s.byName[g.name] = g
+		out.byName[g.name] = g
 		if old != nil && g.equal(old.byName[g.name]) {
-			s.copyGroup(g, old)
+			out.copyGroup(g, old)
 		} else {
-			s.addGroup(g)
+			out.addGroup(g)
 		}
-		item := s.items[g.name]
+		item := out.items[g.name]
 		if g.name == "" {
 			for _, v := range g.versions {
 				core.Versions = append(core.Versions, v.name)
@@ -70,11 +70,11 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	for _, g := range named {
 		list.Groups = append(list.Groups, apiGroup(g))
 	}
-	s.core = newDocument(core)
-	s.groups = newDocument(list)
-	s.aggregatedCore = newAggregatedDocument(coreItems)
-	s.aggregatedNamed = newAggregatedDocument(namedItems)
-	return s
+	out.core = newDocument(core)
+	out.groups = newDocument(list)
+	out.aggregatedCore = newAggregatedDocument(coreItems)
+	out.aggregatedNamed = newAggregatedDocument(namedItems)
+	return out
 }
 
 // copyGroup adds the documents of an unchanged group from another snapshot.
@@ -93,23 +93,23 @@ func (s *snapshot) copyGroup(g *group, from *snapshot) {
 }
 
 // addGroup adds new documents of a group.
-func (s *snapshot) addGroup(g *group) {
+func (s *snapshot) addGroup(added *group) {
 	served := false
-	for _, groupVersion := range g.versions {
+	for _, groupVersion := range added.versions {
 		if groupVersion.unserved {
 			continue
 		}
-		gv := schema.GroupVersion{Group: g.name, Version: groupVersion.name}
+		gv := schema.GroupVersion{Group: added.name, Version: groupVersion.name}
 		s.groupVersion[gv] = newDocument(resourceList(gv, groupVersion.resources))
 		served = true
 	}
-	if g.name != "" {
-		object := apiGroup(g)
+	if added.name != "" {
+		object := apiGroup(added)
 		object.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		s.group[g.name] = newDocument(&object)
+		s.group[added.name] = newDocument(&object)
 	}
 	if served {
-		s.items[g.name] = newGroupItem(g)
+		s.items[added.name] = newGroupItem(added)
 	}
 }
 
@@ -194,19 +194,19 @@ func newDocument(o protoObject) *document {
 
 // body returns the document in a form, from the cache if possible. pretty applies to JSON only.
 func (d *document) body(media string, pretty bool) (*body, error) {
-	f := form{media: media, pretty: pretty && media == api.MediaJSON}
+	requested := form{media: media, pretty: pretty && media == api.MediaJSON}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if b := d.bodies[f]; b != nil {
+	if b := d.bodies[requested]; b != nil {
 		return b, nil
 	}
-	raw, err := d.encode(f)
+	raw, err := d.encode(requested)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(raw)
 	b := &body{bytes: raw, etag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
-	d.bodies[f] = b
+	d.bodies[requested] = b
 	return b, nil
 }
 
@@ -219,29 +219,29 @@ func (d *document) encode(f form) ([]byte, error) {
 }
 
 // encode encodes an object in a form.
-func encode(o protoObject, f form) ([]byte, error) {
+func encode(message protoObject, requested form) ([]byte, error) {
 	switch {
-	case f.media == api.MediaYAML:
-		return yaml.Marshal(o)
-	case f.media == api.MediaProtobuf:
-		raw, err := o.Marshal()
+	case requested.media == api.MediaYAML:
+		return yaml.Marshal(message)
+	case requested.media == api.MediaProtobuf:
+		raw, err := message.Marshal()
 		if err != nil {
 			return nil, err
 		}
-		apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+		apiVersion, kind := message.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
 		u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
 		b, err := u.Marshal()
 		return append([]byte("k8s\x00"), b...), err
-	case f.media != api.MediaJSON:
-		return nil, fmt.Errorf("discovery is not served as %s", f.media)
+	case requested.media != api.MediaJSON:
+		return nil, fmt.Errorf("discovery is not served as %s", requested.media)
 	}
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)
-	if f.pretty {
+	if requested.pretty {
 		encoder.SetIndent("", "  ")
 	}
-	err := encoder.Encode(o)
-	if f.pretty { // as in Kubernetes, indented JSON ends without a newline
+	err := encoder.Encode(message)
+	if requested.pretty { // as in Kubernetes, indented JSON ends without a newline
 		buf.Truncate(max(0, buf.Len()-1))
 	}
 	return buf.Bytes(), err

@@ -53,24 +53,24 @@ type seats struct {
 func send(t *testing.T, handler http.Handler, path, accept string, s seats) *client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
-	c := &client{cancel: cancel, done: make(chan struct{}), response: httptest.NewRecorder()}
+	sent := &client{cancel: cancel, done: make(chan struct{}), response: httptest.NewRecorder()}
 	request.FromContext(ctx).Work = &requesttest.Work{
-		OnSuspend: func() func() { c.isSuspended.Store(true); return func() { c.isSuspended.Store(false) } },
+		OnSuspend: func() func() { sent.isSuspended.Store(true); return func() { sent.isSuspended.Store(false) } },
 		OnReleaseSeats: func(hasStarted bool) (func() error, bool) {
 			if hasStarted {
 				t.Errorf("%s: the response has started when the request releases its seats", path)
 			}
-			c.hasReleasedSeats.Store(!s.areKept)
-			return func() error { c.hasReleasedSeats.Store(false); return s.acquireError }, !s.areKept
+			sent.hasReleasedSeats.Store(!s.areKept)
+			return func() error { sent.hasReleasedSeats.Store(false); return s.acquireError }, !s.areKept
 		},
 	}
 	r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
 	r.Header.Set("Accept", accept)
 	go func() {
-		defer close(c.done)
-		handler.ServeHTTP(c.response, r)
+		defer close(sent.done)
+		handler.ServeHTTP(sent.response, r)
 	}()
-	return c
+	return sent
 }
 
 // hasEnded reports whether the request has ended.

@@ -29,43 +29,43 @@ func (s *Service) rootPath(at, id, description, tagName string, result any) path
 
 // customEntry returns the entry of a group version of custom resources.
 func (s *Service) customEntry(group Group) *entry {
-	e := &entry{path: apiPath(group.GroupVersion), hash: group.Hash, group: group.GroupVersion.Group}
-	e.paths = func() []path {
+	out := &entry{path: apiPath(group.GroupVersion), hash: group.Hash, group: group.GroupVersion.Group}
+	out.paths = func() []path {
 		d := &describer{gv: group.GroupVersion, params: s.params(), media: &s.media, newObject: s.newObject, custom: true}
 		return d.describeGroupVersion(sortedKinds(group.Kinds))
 	}
-	e.schemas = func(m *models, schemaCache *SchemaCache) map[string]*spec.Schema {
-		return customSchemas(m, schemaCache, &group)
+	out.schemas = func(known *models, schemaCache *SchemaCache) map[string]*spec.Schema {
+		return customSchemas(known, schemaCache, &group)
 	}
 	for _, k := range group.Kinds {
 		gvk := k.GVK()
-		e.names = append(e.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
+		out.names = append(out.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
 	}
-	e.doc = s.packer.newDocument(s.v3Slots, func(schemaCache *SchemaCache) ([]byte, error) {
+	out.doc = s.packer.newDocument(s.v3Slots, func(schemaCache *SchemaCache) ([]byte, error) {
 		facts, err := schemaCache.typeFacts()
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf(customVersions(facts)), formV3, s.enums)
-		doc := newV3(e.paths(), m, e.schemas(m, schemaCache), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
+		known := newModels(facts, s.kindsOf(customVersions(facts)), formV3, s.enums)
+		doc := newV3(out.paths(), known, out.schemas(known, schemaCache), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
 		return doc.MarshalJSON()
 	}, v3Proto)
-	return e
+	return out
 }
 
-// renameConflicts renames the custom models of e whose names m already uses for built-in models.
-// The new name has an underscore, which no kind has, so it cannot conflict.
-func (e *entry) renameConflicts(m *models) {
+// renameConflicts renames the custom models of e whose names known already uses for built-in
+// models. The new name has an underscore, which no kind has, so it cannot conflict.
+func (e *entry) renameConflicts(known *models) {
 	for _, name := range e.names {
-		if m.schemas[name] != nil {
-			m.renamed[name] = name + "_v2"
+		if known.schemas[name] != nil {
+			known.renamed[name] = name + "_v2"
 		}
 	}
 }
 
 // addReferenced adds the models of the request and response bodies of operations.
-func (m *models) addReferenced(ps []path) {
-	for _, p := range ps {
+func (m *models) addReferenced(paths []path) {
+	for _, p := range paths {
 		for i := range p.operations {
 			m.bodySchema(p.operations[i].body)
 			m.bodySchema(p.operations[i].result)
@@ -80,68 +80,68 @@ func (m *models) customName(gvk schema.GroupVersionKind) string {
 }
 
 // customSchemas returns the models of custom resources and of their lists, by name.
-func customSchemas(m *models, schemaCache *SchemaCache, group *Group) map[string]*spec.Schema {
+func customSchemas(known *models, schemaCache *SchemaCache, group *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, kind := range group.Kinds {
 		gvk := kind.GVK()
 		specified := group.Schemas(schemaCache, kind.Kind)
-		if group.Lenient[kind.Kind] && !m.v3 {
+		if group.Lenient[kind.Kind] && !known.v3 {
 			specified = nil
 		}
-		object := customSchema(m, specified, gvk)
+		object := customSchema(known, specified, gvk)
 		addSelectableFields(object, kind)
-		out[m.customName(gvk)] = object
+		out[known.customName(gvk)] = object
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
 			Type: spec.StringOrArray{"object"}, Description: kind.Kind + "List is a list of " + kind.Kind, Required: []string{"items"},
 		}}
-		itemRef := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(m.customName(gvk))}}
+		itemRef := spec.Schema{SchemaProps: spec.SchemaProps{Ref: known.refTo(known.customName(gvk))}}
 		items := *spec.ArrayProperty(&itemRef)
 		items.Description = "List of " + kind.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk
 		listGVK.Kind = kind.ListKind()
-		addTypeMeta(list, m.withDescription(m.modelRef(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
+		addTypeMeta(list, known.withDescription(known.modelRef(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
 		addSelectableFields(list, kind)
-		out[m.customName(listGVK)] = list
+		out[known.customName(listGVK)] = list
 	}
 	return out
 }
 
 // addSelectableFields adds the extension that lists the fields that field selectors may use.
-func addSelectableFields(s *spec.Schema, k *registry.Kind) {
+func addSelectableFields(model *spec.Schema, kind *registry.Kind) {
 	var fields []any
-	for _, f := range k.Presentation.Selectable {
+	for _, f := range kind.Presentation.Selectable {
 		fields = append(fields, map[string]any{"fieldPath": f.Label})
 	}
 	if len(fields) > 0 {
-		s.AddExtension(extSelectable, fields)
+		model.AddExtension(extSelectable, fields)
 	}
 }
 
 // customSchema returns the model of a custom resource. specified is the schema in its definition,
 // or nil. Without a schema, the model has no properties. In v2, neither has the model of a resource
 // that keeps unknown fields.
-func customSchema(m *models, specified *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
-	if specified == nil || !m.v3 && preservesUnknownFields(specified) {
+func customSchema(known *models, specified *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
+	if specified == nil || !known.v3 && preservesUnknownFields(specified) {
 		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 		object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 		return object
 	}
 	object := *specified
-	if !m.v3 {
+	if !known.v3 {
 		object = withoutUnsupported(object)
 	}
-	metadata := m.withDescription(m.modelRef(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
-	object = withEmbeddedMeta(m, object, metadata)
+	metadata := known.withDescription(known.modelRef(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
+	object = withEmbeddedMeta(known, object, metadata)
 	addTypeMeta(&object, metadata, gvk)
 	return &object
 }
 
 // preservesUnknownFields reports whether a schema keeps unknown fields.
 func preservesUnknownFields(s *spec.Schema) bool {
-	p, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
-	return p
+	preserves, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
+	return preserves
 }
 
 // Descriptions of the fields of embedded resources.
@@ -152,23 +152,23 @@ const (
 
 // withEmbeddedMeta returns a schema in which the embedded resources, at any depth, have apiVersion,
 // kind and metadata. It copies the parts that it changes. metadata is the schema of metadata.
-func withEmbeddedMeta(m *models, s, metadata spec.Schema) spec.Schema {
+func withEmbeddedMeta(known *models, s, metadata spec.Schema) spec.Schema {
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties)+3)
 		for name, p := range s.Properties {
-			properties[name] = withEmbeddedMeta(m, p, metadata)
+			properties[name] = withEmbeddedMeta(known, p, metadata)
 		}
 		s.Properties = properties
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		items := withEmbeddedMeta(m, *s.Items.Schema, metadata)
+		items := withEmbeddedMeta(known, *s.Items.Schema, metadata)
 		s.Items = &spec.SchemaOrArray{Schema: &items}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		values := withEmbeddedMeta(m, *s.AdditionalProperties.Schema, metadata)
+		values := withEmbeddedMeta(known, *s.AdditionalProperties.Schema, metadata)
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
 	}
-	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preservesUnknownFields(&s) {
+	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !known.v3 && preservesUnknownFields(&s) {
 		return s
 	}
 	if s.Properties == nil {
@@ -202,10 +202,10 @@ func (m *models) withDescription(ref spec.Schema, description string) spec.Schem
 }
 
 // addTypeMeta adds to a schema the fields that every object has, and the extension with the kind.
-// It replaces the maps of s instead of changing them, because the schema may be shared.
-func addTypeMeta(s *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) {
+// It replaces the maps of object instead of changing them, because the schema may be shared.
+func addTypeMeta(object *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) {
 	properties := map[string]spec.Schema{}
-	maps.Copy(properties, s.Properties)
+	maps.Copy(properties, object.Properties)
 	doc := metav1.TypeMeta{}.SwaggerDoc()
 	for _, name := range []string{"apiVersion", "kind"} {
 		p := *spec.StringProperty()
@@ -213,11 +213,11 @@ func addTypeMeta(s *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) 
 		properties[name] = p
 	}
 	properties["metadata"] = meta
-	s.Properties = properties
+	object.Properties = properties
 	extensions := spec.Extensions{}
-	maps.Copy(extensions, s.Extensions)
-	s.Extensions = extensions
-	s.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
+	maps.Copy(extensions, object.Extensions)
+	object.Extensions = extensions
+	object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 }
 
 // withoutUnsupported returns a schema without the parts that v2 does not support, at any depth. It
@@ -275,26 +275,26 @@ type SchemaCache struct {
 
 // Memoize returns the result of open, which it calls once per key. open must be fast, because it is
 // called with a lock.
-func (r *SchemaCache) Memoize(key any, open func() any) any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	v, ok := r.cached[key]
+func (c *SchemaCache) Memoize(key any, open func() any) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value, ok := c.cached[key]
 	if !ok {
-		if r.cached == nil {
-			r.cached = map[any]any{}
+		if c.cached == nil {
+			c.cached = map[any]any{}
 		}
-		v = open()
-		r.cached[key] = v
+		value = open()
+		c.cached[key] = value
 	}
-	return v
+	return value
 }
 
 // typeFacts returns the facts of Go types.
-func (r *SchemaCache) typeFacts() (*typefacts.Facts, error) {
-	if r.facts == nil {
+func (c *SchemaCache) typeFacts() (*typefacts.Facts, error) {
+	if c.facts == nil {
 		return typefacts.Read()
 	}
-	return r.facts()
+	return c.facts()
 }
 
 // groupCaches returns the same SchemaCache for consecutive entries of one group. It keeps only the
@@ -308,12 +308,12 @@ type groupCaches struct {
 func newGroupCaches() *groupCaches { return &groupCaches{facts: sync.OnceValues(typefacts.Read)} }
 
 // cacheFor returns the cache for an entry. Entries of a group must follow each other.
-func (r *groupCaches) cacheFor(e *entry) *SchemaCache {
-	if r.last == nil || e.group != "" && e.group != r.group {
-		r.group = e.group
-		r.last = &SchemaCache{facts: r.facts}
+func (c *groupCaches) cacheFor(current *entry) *SchemaCache {
+	if c.last == nil || current.group != "" && current.group != c.group {
+		c.group = current.group
+		c.last = &SchemaCache{facts: c.facts}
 	}
-	return r.last
+	return c.last
 }
 
 // Schemas builds the schemas of single kinds as in v3 documents, but without the facts of types,

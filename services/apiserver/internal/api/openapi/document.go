@@ -61,7 +61,7 @@ func (p *packer) newDocument(
 // content returns the JSON or the protobuf form, and builds it if needed. The build uses the cache
 // r. It returns the errors of the build and of shared.get.
 func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (*content, error) {
-	c, err := d.json.get(ctx, func(context.Context) (*content, error) {
+	out, err := d.json.get(ctx, func(context.Context) (*content, error) {
 		data, err := d.build(r)
 		if err != nil {
 			return nil, err
@@ -69,10 +69,10 @@ func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (
 		return d.packer.compress(data, hash(data), time.Now())
 	})
 	if err != nil || !protobuf {
-		return c, err
+		return out, err
 	}
 	return d.proto.get(ctx, func(context.Context) (*content, error) {
-		data, release, err := c.uncompressed()
+		data, release, err := out.uncompressed()
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (d *document) content(ctx context.Context, r *SchemaCache, protobuf bool) (
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
 		}
-		return d.packer.compress(b, c.etag, c.built)
+		return d.packer.compress(b, out.etag, out.built)
 	})
 }
 

@@ -101,30 +101,30 @@ type (
 	oneOf interface{ OpenAPIV3OneOfTypes() []string }
 )
 
-// fillModel fills the empty model s of a struct.
-func (m *models) fillModel(s *spec.Schema, typ reflect.Type) {
+// fillModel fills the empty model of a struct.
+func (m *models) fillModel(model *spec.Schema, typ reflect.Type) {
 	value := reflect.New(typ).Elem().Interface()
 	facts := m.factsOf(typ)
 	doc := docOf(value)
-	s.Description = doc[""]
+	model.Description = doc[""]
 	if facts.Doc != nil {
-		s.Description = *facts.Doc
+		model.Description = *facts.Doc
 	}
 	if gvks := m.kinds(typ); len(gvks) > 0 {
-		s.AddExtension(extGVK, gvkList(gvks))
+		model.AddExtension(extGVK, gvkList(gvks))
 	}
 	if facts.MapType != "" {
-		s.AddExtension(extMapType, facts.MapType)
+		model.AddExtension(extMapType, facts.MapType)
 	}
 	if len(facts.Union) > 0 {
-		s.AddExtension(extUnions, facts.Union)
+		model.AddExtension(extUnions, facts.Union)
 	}
 	if definer, ok := value.(typed); ok {
-		m.setDefinedType(s, definer)
+		m.setDefinedType(model, definer)
 		return
 	}
-	s.Type = spec.StringOrArray{"object"}
-	m.addFields(s, typ)
+	model.Type = spec.StringOrArray{"object"}
+	m.addFields(model, typ)
 }
 
 // factsOf returns the facts of a type, which may be empty.
@@ -136,23 +136,23 @@ func (m *models) factsOf(typ reflect.Type) *typefacts.Type {
 }
 
 // fullName returns the name of a type with its package path, as in typefacts.
-func fullName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
+func fullName(typ reflect.Type) string { return typ.PkgPath() + "." + typ.Name() }
 
 // setDefinedType sets the JSON type that a type defines itself.
-func (m *models) setDefinedType(s *spec.Schema, definer typed) {
-	s.Format = definer.OpenAPISchemaFormat()
+func (m *models) setDefinedType(model *spec.Schema, definer typed) {
+	model.Format = definer.OpenAPISchemaFormat()
 	if o, ok := definer.(oneOf); ok && m.v3 {
 		for _, alternative := range o.OpenAPIV3OneOfTypes() {
-			s.OneOf = append(s.OneOf, spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{alternative}}})
+			model.OneOf = append(model.OneOf, spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{alternative}}})
 		}
 		return
 	}
-	s.Type = definer.OpenAPISchemaType()
+	model.Type = definer.OpenAPISchemaType()
 }
 
 // addFields adds the fields of a struct, including the fields of embedded structs, to the
-// properties of s.
-func (m *models) addFields(s *spec.Schema, typ reflect.Type) {
+// properties of its model.
+func (m *models) addFields(model *spec.Schema, typ reflect.Type) {
 	facts := m.factsOf(typ)
 	doc := docOf(reflect.New(typ).Elem().Interface())
 	for i := 0; i < typ.NumField(); i++ {
@@ -162,18 +162,18 @@ func (m *models) addFields(s *spec.Schema, typ reflect.Type) {
 		switch {
 		case name == "-" || !structField.IsExported():
 		case isInlined:
-			m.addFields(s, structField.Type)
+			m.addFields(model, structField.Type)
 		case name != "":
 			hasOmitEmpty := slices.Contains(strings.Split(options, ","), "omitempty")
-			m.addField(s, name, structField, hasOmitEmpty, facts.Field(name), doc[name])
+			m.addField(model, name, structField, hasOmitEmpty, facts.Field(name), doc[name])
 		}
 	}
 }
 
-// addField adds a field of a struct to the properties of s. name is its name in JSON, doc its
+// addField adds a field of a struct to the properties of its model. name is its name in JSON, doc its
 // documentation unless the facts have another one.
 func (m *models) addField(
-	s *spec.Schema,
+	model *spec.Schema,
 	name string,
 	structField reflect.StructField,
 	hasOmitEmpty bool,
@@ -193,51 +193,51 @@ func (m *models) addField(
 			property.Default = zeroDefault(structField.Type, hasOmitEmpty)
 		}
 	}
-	if s.Properties == nil {
-		s.Properties = map[string]spec.Schema{}
+	if model.Properties == nil {
+		model.Properties = map[string]spec.Schema{}
 	}
-	s.Properties[name] = m.wrapRef(property)
+	model.Properties[name] = m.wrapRef(property)
 
 	required := !hasOmitEmpty
 	if facts.Required != nil {
 		required = *facts.Required
 	}
 	if required {
-		s.Required = append(s.Required, name)
+		model.Required = append(model.Required, name)
 	}
 }
 
 // addMergeRules adds the extensions that define how a patch or an apply merges a field.
-func addMergeRules(p *spec.Schema, f reflect.StructField, facts *typefacts.Field) {
+func addMergeRules(property *spec.Schema, structField reflect.StructField, facts *typefacts.Field) {
 	for name, value := range map[string]string{
-		extPatchStrategy: f.Tag.Get("patchStrategy"), extPatchMergeKey: f.Tag.Get("patchMergeKey"),
+		extPatchStrategy: structField.Tag.Get("patchStrategy"), extPatchMergeKey: structField.Tag.Get("patchMergeKey"),
 		extListType: facts.ListType, extMapType: facts.MapType,
 	} {
 		if value != "" {
-			p.AddExtension(name, value)
+			property.AddExtension(name, value)
 		}
 	}
 	if len(facts.Keys) > 0 {
-		p.AddExtension(extListKeys, slices.Compact(slices.Clone(facts.Keys))) // some types repeat a key
+		property.AddExtension(extListKeys, slices.Compact(slices.Clone(facts.Keys))) // some types repeat a key
 	}
 }
 
 // describeEnum adds the possible values of a field with an enum type to its description.
-func (m *models) describeEnum(p *spec.Schema, t reflect.Type, facts *typefacts.Field) {
-	values := m.enumValues(t)
+func (m *models) describeEnum(property *spec.Schema, typ reflect.Type, facts *typefacts.Field) {
+	values := m.enumValues(typ)
 	if len(values) == 0 || facts.HideEnum {
 		return
 	}
 	var builder strings.Builder
-	builder.WriteString(p.Description)
+	builder.WriteString(property.Description)
 	if builder.Len() > 0 {
 		builder.WriteString("\n\n")
 	}
 	builder.WriteString("Possible enum values:")
-	for _, v := range values {
-		builder.WriteString(strings.TrimRight(fmt.Sprintf("\n - `%q` %s", v.Text, v.Doc), " "))
+	for _, value := range values {
+		builder.WriteString(strings.TrimRight(fmt.Sprintf("\n - `%q` %s", value.Text, value.Doc), " "))
 	}
-	p.Description = builder.String()
+	property.Description = builder.String()
 }
 
 // wrapRef returns a schema in which a reference does not hide other fields. In v3, a $ref hides all
@@ -264,15 +264,15 @@ func docOf(value any) map[string]string {
 // gvkList returns the value of the extension extGVK of a model.
 func gvkList(gvks []schema.GroupVersionKind) []any {
 	out := make([]any, 0, len(gvks))
-	for _, g := range gvks {
-		out = append(out, gvkMap(g))
+	for _, gvk := range gvks {
+		out = append(out, gvkMap(gvk))
 	}
 	return out
 }
 
 // gvkMap returns the value of the extension extGVK of an operation.
-func gvkMap(g schema.GroupVersionKind) map[string]any {
-	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
+func gvkMap(gvk schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
 // fieldSchema returns the schema of the type of a field, a list element or a map value. For a

@@ -124,22 +124,22 @@ func (d *describer) addKind(root string, kind *registry.Kind) {
 		inNamespace, scope = "namespaces/{namespace}/", "Namespaced"
 		scopeParameters = []parameter{d.params.namespace}
 	}
-	c := &kindDescriber{describer: d, kind: kind, scope: scope}
+	kindOps := &kindDescriber{describer: d, kind: kind, scope: scope}
 	pretty := []parameter{d.params.pretty}
 	objectParameters := append([]parameter{nameParameter(kind.Kind)}, scopeParameters...)
 
 	// 1. The collection, its objects and their subresources.
 	collection := root + inNamespace + kind.Resource
-	d.addOperations(collection, slices.Concat(scopeParameters, pretty), c.collectionOperations()...)
-	d.addOperations(collection+"/{name}", slices.Concat(objectParameters, pretty), c.objectOperations()...)
+	d.addOperations(collection, slices.Concat(scopeParameters, pretty), kindOps.collectionOperations()...)
+	d.addOperations(collection+"/{name}", slices.Concat(objectParameters, pretty), kindOps.objectOperations()...)
 	for i := range kind.Subresources {
-		d.addSubresource(c, collection, &kind.Subresources[i], objectParameters, scopeParameters)
+		d.addSubresource(kindOps, collection, &kind.Subresources[i], objectParameters, scopeParameters)
 	}
 
 	// 2. The collection in all namespaces.
 	if kind.Namespaced && kind.HasVerb("list") {
 		id := operationID("list", d.gv, kind.Kind+"ForAllNamespaces")
-		d.addOperations(root+kind.Resource, pretty, c.listOperation(id))
+		d.addOperations(root+kind.Resource, pretty, kindOps.listOperation(id))
 	}
 
 	// 3. The deprecated paths of watches, which custom resources do not have.
@@ -147,34 +147,34 @@ func (d *describer) addKind(root string, kind *registry.Kind) {
 		return
 	}
 	watched := root + "watch/" + inNamespace + kind.Resource
-	d.addOperations(watched, slices.Concat(scopeParameters, pretty), c.watchListOperation(c.id("watch", kind.Kind+"List")))
-	d.addOperations(watched+"/{name}", slices.Concat(objectParameters, pretty), c.watchOperation())
+	d.addOperations(watched, slices.Concat(scopeParameters, pretty), kindOps.watchListOperation(kindOps.id("watch", kind.Kind+"List")))
+	d.addOperations(watched+"/{name}", slices.Concat(objectParameters, pretty), kindOps.watchOperation())
 	if kind.Namespaced {
 		id := operationID("watch", d.gv, kind.Kind+"ListForAllNamespaces")
-		d.addOperations(root+"watch/"+kind.Resource, pretty, c.watchListOperation(id))
+		d.addOperations(root+"watch/"+kind.Resource, pretty, kindOps.watchListOperation(id))
 	}
 }
 
 // addSubresource adds the paths of a subresource. collection is the path of the collection.
 // objectParameters are the path parameters of an object: its name and scopeParameters.
 func (d *describer) addSubresource(
-	c *kindDescriber,
+	kindOps *kindDescriber,
 	collection string,
 	subresource *registry.Subresource,
 	objectParameters, scopeParameters []parameter,
 ) {
 	url := collection + "/{name}/" + subresource.Name
-	parameters := append([]parameter{nameParameter(subresourceKind(c.kind, subresource).Kind)}, scopeParameters...)
+	parameters := append([]parameter{nameParameter(subresourceKind(kindOps.kind, subresource).Kind)}, scopeParameters...)
 	if d.custom {
 		parameters = slices.Clone(objectParameters)
 	}
 	if !isConnect(subresource) { // a connection has only the parameters of its options
 		parameters = append(parameters, d.params.pretty)
 	}
-	d.addOperations(url, parameters, c.subresourceOperations(subresource, "")...)
+	d.addOperations(url, parameters, kindOps.subresourceOperations(subresource, "")...)
 	if subresource.Name == "proxy" {
 		withPath := slices.Concat(parameters, []parameter{d.params.path})
-		d.addOperations(url+"/{path}", withPath, c.subresourceOperations(subresource, "WithPath")...)
+		d.addOperations(url+"/{path}", withPath, kindOps.subresourceOperations(subresource, "WithPath")...)
 	}
 }
 
@@ -223,7 +223,7 @@ type parameters struct {
 // newParameters returns the parameters. It derives the query parameters and their descriptions from
 // the types of options.
 func newParameters() *parameters {
-	p := &parameters{
+	out := &parameters{
 		namespace: parameter{
 			name:        "namespace",
 			in:          inPath,
@@ -245,8 +245,8 @@ func newParameters() *parameters {
 		patch:  queryParameters(metav1.PatchOptions{}),
 		delete: queryParameters(metav1.DeleteOptions{}),
 	}
-	p.deleteCollection = mergeParameters(p.list, p.delete, "watch", "allowWatchBookmarks")
-	return p
+	out.deleteCollection = mergeParameters(out.list, out.delete, "watch", "allowWatchBookmarks")
+	return out
 }
 
 // nameParameter returns the path parameter for the name of an object of a kind.

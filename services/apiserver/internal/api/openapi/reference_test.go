@@ -106,50 +106,50 @@ type difference struct {
 
 // isExplained reports whether a difference is known, or is a new type or field. It marks the rule
 // in used.
-func isExplained(d *difference, used map[string]bool) bool {
+func isExplained(diff *difference, used map[string]bool) bool {
 	for _, r := range knownDifferences {
-		if r.change == d.change && (strings.HasSuffix(d.path, r.path) || strings.Contains(d.path, r.path+".")) {
+		if r.change == diff.change && (strings.HasSuffix(diff.path, r.path) || strings.Contains(diff.path, r.path+".")) {
 			used[r.change+r.path] = true
 			return true
 		}
 	}
-	name, _ := strings.CutPrefix(d.path, ".components.schemas.")
+	name, _ := strings.CutPrefix(diff.path, ".components.schemas.")
 	_, property, isInProperties := strings.Cut(name, ".properties.")
 	isTypeOrField := !isInProperties || !strings.Contains(property, ".")
 	switch {
-	case d.change == "new" && isTypeOrField:
-		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api")
-	case d.change == "gone" && strings.HasSuffix(d.path, ".default"):
-		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == decodedByType
+	case diff.change == "new" && isTypeOrField:
+		return strings.HasPrefix(diff.path, ".components.schemas.io.k8s.api")
+	case diff.change == "gone" && strings.HasSuffix(diff.path, ".default"):
+		return reflect.DeepEqual(diff.want, map[string]any{}) && diff.got == decodedByType
 	}
 	return false
 }
 
 // differences lists the differences of two documents. Parameters are compared by name.
 func differences(path string, want, got any) (out []difference) {
-	w, isWantMap := want.(map[string]any)
-	g, isGotMap := got.(map[string]any)
+	wantMap, isWantMap := want.(map[string]any)
+	gotMap, isGotMap := got.(map[string]any)
 	if !isWantMap || !isGotMap {
 		if !reflect.DeepEqual(want, got) {
 			out = append(out, difference{"changed", path, want, got})
 		}
 		return out
 	}
-	for _, key := range slices.Sorted(maps.Keys(w)) {
+	for _, key := range slices.Sorted(maps.Keys(wantMap)) {
 		at := path + "." + key
-		_, has := g[key]
+		_, has := gotMap[key]
 		switch {
 		case has:
-			out = append(out, differences(at, w[key], g[key])...)
-		case key == "default" && hasOwnDecoder(g):
-			out = append(out, difference{"gone", at, w[key], decodedByType})
+			out = append(out, differences(at, wantMap[key], gotMap[key])...)
+		case key == "default" && hasOwnDecoder(gotMap):
+			out = append(out, difference{"gone", at, wantMap[key], decodedByType})
 		default:
-			out = append(out, difference{"gone", at, w[key], nil})
+			out = append(out, difference{"gone", at, wantMap[key], nil})
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(g)) {
-		if _, had := w[key]; !had {
-			out = append(out, difference{"new", path + "." + key, nil, g[key]})
+	for _, key := range slices.Sorted(maps.Keys(gotMap)) {
+		if _, had := wantMap[key]; !had {
+			out = append(out, difference{"new", path + "." + key, nil, gotMap[key]})
 		}
 	}
 	return out

@@ -22,13 +22,13 @@ import (
 // TestProtobufFormHasModelsOfJSON checks that the Protobuf form of a document has the models of the
 // JSON form.
 func TestProtobufFormHasModelsOfJSON(t *testing.T) {
-	h := service(t)
+	handler := service(t)
 	doc := &openapiv2.Document{}
-	if err := proto.Unmarshal(body(t, h, "/openapi/v2", "Accept", protoV2), doc); err != nil {
+	if err := proto.Unmarshal(body(t, handler, "/openapi/v2", "Accept", protoV2), doc); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(doc.Definitions.AdditionalProperties); n != len(v2(t, h).Definitions) {
-		t.Errorf("got %d definitions, want %d", n, len(v2(t, h).Definitions))
+	if n := len(doc.Definitions.AdditionalProperties); n != len(v2(t, handler).Definitions) {
+		t.Errorf("got %d definitions, want %d", n, len(v2(t, handler).Definitions))
 	}
 	models, err := openapiproto.NewOpenAPIData(doc)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestProtobufFormHasModelsOfJSON(t *testing.T) {
 		t.Errorf("got model of Pod %v, want one with a description", m)
 	}
 	v3Document := &openapiv3.Document{}
-	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), v3Document); err != nil {
+	if err := proto.Unmarshal(body(t, handler, "/openapi/v3/apis/batch/v1", "Accept", protoV3), v3Document); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := openapiproto.NewOpenAPIV3Data(v3Document); err != nil {
@@ -71,25 +71,25 @@ func TestClientReadsV2AndV3(t *testing.T) {
 // TestDocumentsAreCachedByHash checks the cache headers, and the responses to another hash and
 // to a known ETag.
 func TestDocumentsAreCachedByHash(t *testing.T) {
-	h := service(t)
-	address := index(t, h)["apis/batch/v1"]
-	response := get(t, h, address)
+	handler := service(t)
+	address := index(t, handler)["apis/batch/v1"]
+	response := get(t, handler, address)
 	if response.Code != http.StatusOK || response.Header().Get("Cache-Control") != "public, immutable" || response.Header().Get("Expires") == "" {
 		t.Errorf("by hash: got code %d and headers %v, want %d, Cache-Control \"public, immutable\" and Expires", response.Code, response.Header(), http.StatusOK)
 	}
 	tag := response.Header().Get("ETag")
-	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified ||
+	if again := get(t, handler, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified ||
 		again.Body.Len() != 0 {
 		t.Errorf("with ETag: got code %d and %d bytes, want %d and none", again.Code, again.Body.Len(), http.StatusNotModified)
 	}
-	moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD")
+	moved := get(t, handler, "/openapi/v3/apis/batch/v1?hash=OLD")
 	if moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
 		t.Errorf("by another hash: got code %d and headers %v, want %d and Location %s",
 			moved.Code, moved.Header(), http.StatusMovedPermanently, address)
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
-		first := get(t, h, path)
-		if again := get(t, h, path, "If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified {
+		first := get(t, handler, path)
+		if again := get(t, handler, path, "If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified {
 			t.Errorf("%s with ETag: got %d, want %v", path, again.Code, http.StatusNotModified)
 		}
 	}
@@ -97,7 +97,7 @@ func TestDocumentsAreCachedByHash(t *testing.T) {
 
 // TestAcceptSelectsMediaType checks the media type of the response for values of Accept.
 func TestAcceptSelectsMediaType(t *testing.T) {
-	h := service(t)
+	handler := service(t)
 	for _, test := range []struct{ path, accept, want string }{
 		{path: "/openapi/v2", accept: "", want: "application/json"},
 		{path: "/openapi/v2", accept: "*/*", want: "application/json"},
@@ -109,7 +109,7 @@ func TestAcceptSelectsMediaType(t *testing.T) {
 		{path: "/openapi/v3/apis/batch/v1", accept: protoV3 + ", application/json", want: protoV3},
 		{path: "/openapi/v3/apis/batch/v1", accept: "text/html, application/json", want: "application/json"},
 	} {
-		response := get(t, h, test.path, "Accept", test.accept)
+		response := get(t, handler, test.path, "Accept", test.accept)
 		if test.want == "" {
 			if response.Code != http.StatusNotAcceptable {
 				t.Errorf("%s as %q: got %d, want %v", test.path, test.accept, response.Code, http.StatusNotAcceptable)
@@ -121,13 +121,13 @@ func TestAcceptSelectsMediaType(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x", "/openapi/v2/", "/openapi/v3/"} {
-		if response := get(t, h, path); response.Code != http.StatusNotFound {
+		if response := get(t, handler, path); response.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d, want %v", path, response.Code, http.StatusNotFound)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
 	response := httptest.NewRecorder()
-	h.ServeHTTP(response, r)
+	handler.ServeHTTP(response, r)
 	if response.Code != http.StatusOK {
 		t.Errorf("POST: got %d, want %v", response.Code, http.StatusOK)
 	}

@@ -19,24 +19,24 @@ const (
 	bearerDoc = "Bearer Token authentication"
 )
 
-// newV2 returns a v2 document of paths, with the models in m and customModels. Parameters are
+// newV2 returns a v2 document of paths, with the models in known and customModels. Parameters are
 // defined once and referenced by operations.
-func newV2(ps []path, m *models, customModels map[string]*spec.Schema, release string) *spec.Swagger {
+func newV2(paths []path, known *models, customModels map[string]*spec.Schema, release string) *spec.Swagger {
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0",
 		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: release}},
-		Paths:   &spec.Paths{Paths: make(map[string]spec.PathItem, len(ps))},
+		Paths:   &spec.Paths{Paths: make(map[string]spec.PathItem, len(paths))},
 		SecurityDefinitions: spec.SecurityDefinitions{bearer: &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
 			Type: "apiKey", Name: "authorization", In: "header", Description: bearerDoc,
 		}}},
 		Security: []map[string][]string{{bearer: {}}},
 	}}
 	shared := sharedParameters{used: map[string]spec.Parameter{}, names: map[string]string{}, refs: map[parameter]spec.Parameter{}}
-	for _, p := range ps {
+	for _, p := range paths {
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = known.v2Operation(
 				op,
 				&shared,
 			)
@@ -44,8 +44,8 @@ func newV2(ps []path, m *models, customModels map[string]*spec.Schema, release s
 		doc.Paths.Paths[p.path] = item
 	}
 	doc.Parameters = shared.used
-	doc.Definitions = make(spec.Definitions, len(m.schemas)+len(customModels))
-	for name, s := range m.schemas {
+	doc.Definitions = make(spec.Definitions, len(known.schemas)+len(customModels))
+	for name, s := range known.schemas {
 		doc.Definitions[name] = *s
 	}
 	for name, s := range customModels {
@@ -173,26 +173,26 @@ func securitySchemes() spec3.SecuritySchemes {
 	}}}
 }
 
-// newV3 returns a v3 document of paths, with the models in m and customModels.
-func newV3(ps []path, m *models, customModels map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
+// newV3 returns a v3 document of paths, with the models in known and customModels.
+func newV3(paths []path, known *models, customModels map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version:    "3.0.0",
 		Info:       &spec.Info{InfoProps: info},
 		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
 		Components: &spec3.Components{},
 	}
-	for _, p := range ps {
+	for _, p := range paths {
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(
+			*operationField(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = known.v3Operation(
 				op,
 			)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
-	maps.Copy(m.schemas, customModels)
-	doc.Components.Schemas = m.schemas
+	maps.Copy(known.schemas, customModels)
+	doc.Components.Schemas = known.schemas
 	return doc
 }
 

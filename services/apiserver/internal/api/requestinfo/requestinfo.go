@@ -144,25 +144,25 @@ func (i *Info) Pattern() string {
 	if !i.IsResource {
 		return i.Method
 	}
-	var b strings.Builder
-	b.WriteString(i.Method)
+	var pattern strings.Builder
+	pattern.WriteString(i.Method)
 	if i.Group == "" {
-		b.WriteString(" /api/")
+		pattern.WriteString(" /api/")
 	} else {
-		b.WriteString(" /apis/" + i.Group + "/")
+		pattern.WriteString(" /apis/" + i.Group + "/")
 	}
-	b.WriteString(i.Version)
+	pattern.WriteString(i.Version)
 	if i.Namespace != "" {
-		b.WriteString("/namespaces/{:namespace}")
+		pattern.WriteString("/namespaces/{:namespace}")
 	}
-	b.WriteString("/" + i.Resource)
+	pattern.WriteString("/" + i.Resource)
 	if i.Name != "" {
-		b.WriteString("/{:name}")
+		pattern.WriteString("/{:name}")
 	}
 	if i.Subresource != "" {
-		b.WriteString("/" + i.Subresource)
+		pattern.WriteString("/" + i.Subresource)
 	}
-	return b.String()
+	return pattern.String()
 }
 
 // ForObject returns a copy of i for an object of the same kind.
@@ -244,33 +244,33 @@ var verbs = map[string]string{
 //	namespaces/a/pods/b/log          namespace a, resource pods, name b, subresource log
 //	watch/namespaces/a/pods          prefix watch, namespace a, resource pods
 func (i *Info) parsePath(parts []string) parsedPath {
-	p := parsedPath{segments: parts}
+	parsed := parsedPath{segments: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
-		p.prefix = parts[0]
-		p.segments = parts[1:]
+		parsed.prefix = parts[0]
+		parsed.segments = parts[1:]
 	}
-	if p.segments[0] == "namespaces" && len(p.segments) > 1 {
-		i.Namespace = p.segments[1]
-		namesResource := len(p.segments) > 2 && !namespaceSubresources[p.segments[2]]
-		i.EmptyNamespace = i.Namespace == "" && namesResource && p.prefix == ""
-		p.hasEmptySegment = i.Namespace == "" && !i.EmptyNamespace
+	if parsed.segments[0] == "namespaces" && len(parsed.segments) > 1 {
+		i.Namespace = parsed.segments[1]
+		namesResource := len(parsed.segments) > 2 && !namespaceSubresources[parsed.segments[2]]
+		i.EmptyNamespace = i.Namespace == "" && namesResource && parsed.prefix == ""
+		parsed.hasEmptySegment = i.Namespace == "" && !i.EmptyNamespace
 		if namesResource {
-			p.inNamespace = true
-			p.segments = p.segments[2:]
+			parsed.inNamespace = true
+			parsed.segments = parsed.segments[2:]
 		}
 	}
-	for _, s := range p.segments[:min(len(p.segments), 3)] {
-		p.hasEmptySegment = p.hasEmptySegment || s == ""
+	for _, s := range parsed.segments[:min(len(parsed.segments), 3)] {
+		parsed.hasEmptySegment = parsed.hasEmptySegment || s == ""
 	}
-	i.Resource = p.segments[0]
-	if len(p.segments) > 1 {
-		i.Name = p.segments[1]
+	i.Resource = parsed.segments[0]
+	if len(parsed.segments) > 1 {
+		i.Name = parsed.segments[1]
 	}
-	if len(p.segments) > 2 && p.prefix != "proxy" {
-		i.Subresource = p.segments[2]
+	if len(parsed.segments) > 2 && parsed.prefix != "proxy" {
+		i.Subresource = parsed.segments[2]
 	}
 	i.Collection = i.Name == ""
-	return p
+	return parsed
 }
 
 // completeCollection replaces the verb of a single object with the verb of a collection if the path
@@ -336,28 +336,28 @@ func (i *Info) validOptions() bool {
 
 // setTarget sets the target of the path. There is no target unless the set serves exactly that
 // path.
-func (i *Info) setTarget(p parsedPath) {
+func (i *Info) setTarget(parsed parsedPath) {
 	kind := i.Kinds.Resource(i.GVR())
-	if kind == nil || p.hasEmptySegment || p.prefix == "proxy" {
+	if kind == nil || parsed.hasEmptySegment || parsed.prefix == "proxy" {
 		return
 	}
-	named := len(p.segments) > 1
+	named := len(parsed.segments) > 1
 	switch {
-	case !kind.Namespaced && p.inNamespace:
+	case !kind.Namespaced && parsed.inNamespace:
 		return
-	case kind.Namespaced && named && !p.inNamespace:
+	case kind.Namespaced && named && !parsed.inNamespace:
 		return
 	}
-	if len(p.segments) > 2 {
-		sub := kind.Subresource(p.segments[2])
-		if sub == nil || p.prefix != "" {
+	if len(parsed.segments) > 2 {
+		sub := kind.Subresource(parsed.segments[2])
+		if sub == nil || parsed.prefix != "" {
 			return
 		}
-		if len(p.segments) > 3 && !sub.AllowSubpaths {
+		if len(parsed.segments) > 3 && !sub.AllowSubpaths {
 			return
 		}
 		i.Sub = sub
-		i.Subpath = p.segments[3:]
+		i.Subpath = parsed.segments[3:]
 	}
 	i.Target = kind
 }

@@ -26,14 +26,14 @@ func Requirements(selectors ...string) (n int) { return countRequirements(math.M
 //
 //	app=a,tier in (b,c)   2
 //	spec.x=a\,b           1
-func countRequirements(limit int, selectors ...string) (n int) {
+func countRequirements(limit int, selectors ...string) (count int) {
 	for _, s := range selectors {
 		if s == "" {
 			continue
 		}
-		n++
+		count++
 		depth := 0 // of open parentheses
-		for i := 0; i < len(s) && n <= limit; i++ {
+		for i := 0; i < len(s) && count <= limit; i++ {
 			switch s[i] {
 			case '\\': // escapes the next character of a field value
 				i++
@@ -43,12 +43,12 @@ func countRequirements(limit int, selectors ...string) (n int) {
 				depth--
 			case ',':
 				if depth <= 0 {
-					n++
+					count++
 				}
 			}
 		}
 	}
-	return n
+	return count
 }
 
 // Selectors parses the selectors of a request once for flow control, authorizers and the handler,

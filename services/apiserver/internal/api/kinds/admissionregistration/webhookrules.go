@@ -78,22 +78,22 @@ func validateWebhooks(fld validate.Field, hooks []hook, allowed tolerated, compi
 }
 
 // validateWebhook validates one webhook. The caller validates what depends on the other ones.
-func validateWebhook(fld validate.Field, h *hook, allowed tolerated, compile compiler) {
+func validateWebhook(fld validate.Field, webhook *hook, allowed tolerated, compile compiler) {
 	const maxTimeout = 30 // seconds
-	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), h.Name)...)
-	validate.Each(fld, "rules", h.Rules, validateOperations)
-	validateFailureAndMatchPolicy(fld, h.FailurePolicy, h.MatchPolicy)
-	validateSideEffects(fld, h.SideEffects, allowed.sideEffects)
-	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > maxTimeout) {
+	fld.Add(content.IsFullyQualifiedName(fld.Child("name").FieldPath(), webhook.Name)...)
+	validate.Each(fld, "rules", webhook.Rules, validateOperations)
+	validateFailureAndMatchPolicy(fld, webhook.FailurePolicy, webhook.MatchPolicy)
+	validateSideEffects(fld, webhook.SideEffects, allowed.sideEffects)
+	if t := webhook.TimeoutSeconds; t != nil && (*t < 1 || *t > maxTimeout) {
 		fld.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
-	fld.CheckSelector("namespaceSelector", h.NamespaceSelector, allowed.labelValues)
-	fld.CheckSelector("objectSelector", h.ObjectSelector, allowed.labelValues)
-	validate.OptionalOneOf(fld, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy,
+	fld.CheckSelector("namespaceSelector", webhook.NamespaceSelector, allowed.labelValues)
+	fld.CheckSelector("objectSelector", webhook.ObjectSelector, allowed.labelValues)
+	validate.OptionalOneOf(fld, "reinvocationPolicy", webhook.reinvocation, admissionv1.IfNeededReinvocationPolicy,
 		admissionv1.NeverReinvocationPolicy)
-	validateClientConfig(fld, &h.ClientConfig)
+	validateClientConfig(fld, &webhook.ClientConfig)
 	if !allowed.conditions {
-		validateMatchConditions(fld, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
+		validateMatchConditions(fld, webhook.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
 

@@ -27,7 +27,7 @@ func Kinds(s registry.Settings) []*registry.Kind {
 }
 
 // customResourceDefinitions declares the cluster-scoped kind CustomResourceDefinition.
-func customResourceDefinitions(check *checker, g gates) *registry.Kind {
+func customResourceDefinitions(check *checker, enabled gates) *registry.Kind {
 	return declare.Kind[v1.CustomResourceDefinition, v1.CustomResourceDefinitionList](&registry.Kind{
 		Names: registry.Names{
 			Group:                      v1.GroupName,
@@ -50,7 +50,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			// The stored versions, which are part of the status, follow from the spec.
 			KeepStatus: true,
 			Prepare: declare.Adapt(func(d *v1.CustomResourceDefinition) {
-				g.drop(&d.Spec, nil)
+				enabled.drop(&d.Spec, nil)
 				d.Status = v1.CustomResourceDefinitionStatus{}
 				recordStorageVersion(d)
 			}),
@@ -60,7 +60,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 			Generation:             true,
 			RequireResourceVersion: true,
 			Prepare: declare.AdaptUpdate(func(d, old *v1.CustomResourceDefinition) {
-				g.drop(&d.Spec, &old.Spec)
+				enabled.drop(&d.Spec, &old.Spec)
 				d.Status = old.Status
 				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
 				recordStorageVersion(d)

@@ -9,8 +9,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestStoredForm checks that definitions are stored in the older form and read back.
-func TestStoredForm(t *testing.T) {
+// TestStoredFormKeepsDefinition checks that a definition is the same after its conversion to the older
+// form, in which it is stored, and back.
+func TestStoredFormKeepsDefinition(t *testing.T) {
 	kind := Kinds(registry.Settings{})[0]
 	definition := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped, Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Schema: &v1.CustomResourceValidation{}}},
@@ -37,49 +38,58 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
-// TestDefinition checks the defaults of a definition, and how status.storedVersions follows the storage
-// version.
-func TestDefinition(t *testing.T) {
-	// 1. Create a definition whose storage version is v1.
+// TestDefinitionDefaults checks the defaults of a definition with a webhook, and of an empty one.
+func TestDefinitionDefaults(t *testing.T) {
 	kind := Kinds(registry.Settings{})[0]
 	definition := kind.New().(*v1.CustomResourceDefinition)
 	definition.Spec.Names.Kind = "Widget"
-	definition.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
 	definition.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
 		ClientConfig: &v1.WebhookClientConfig{Service: &v1.ServiceReference{}},
 	}}
-	definition.Status.StoredVersions = []string{"made up"}
+	kind.Default(definition)
+	if names := definition.Spec.Names; names.Singular != "widget" || names.ListKind != "WidgetList" {
+		t.Errorf("got names %+v, want singular widget, list kind WidgetList", names)
+	}
+	if port := definition.Spec.Conversion.Webhook.ClientConfig.Service.Port; port == nil || *port != 443 {
+		t.Errorf("got port %v, want 443", port)
+	}
+
+	empty := &v1.CustomResourceDefinition{}
+	kind.Default(empty)
+	if empty.Spec.Conversion == nil || empty.Spec.Conversion.Strategy != v1.NoneConverter {
+		t.Errorf("empty definition: got conversion %v, want strategy None", empty.Spec.Conversion)
+	}
+}
+
+// TestStoredVersionsKeepOldStorageVersion checks that status.storedVersions lists the storage version,
+// and keeps the old one when the storage version changes.
+func TestStoredVersionsKeepOldStorageVersion(t *testing.T) {
+	kind := Kinds(registry.Settings{})[0]
+	definition := kind.New().(*v1.CustomResourceDefinition)
+	definition.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
+	definition.Status.StoredVersions = []string{"sent by the client"}
 	kind.Default(definition)
 	kind.Create.Prepare(definition)
-	if n := definition.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
-		t.Errorf("got names %+v, want singular widget, list kind WidgetList", n)
-	}
-	if p := definition.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
-		t.Errorf("got port %v, want 443", p)
-	}
-	if !slices.Equal(definition.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("got stored versions %v, want %v", definition.Status.StoredVersions, []string{"v1"})
+	if got, want := definition.Status.StoredVersions, []string{"v1"}; !slices.Equal(got, want) {
+		t.Errorf("after creation: got stored versions %v, want %v", got, want)
 	}
 
-	// 2. Change the storage version. The old one stays in storedVersions.
-	next := definition.DeepCopy()
-	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
-	next.Status.StoredVersions = nil
-	kind.Update.Prepare(next, definition)
-	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
-		t.Errorf("got stored versions %v, want %v", next.Status.StoredVersions, []string{"v1", "v1beta1"})
+	changed := definition.DeepCopy()
+	changed.Spec.Versions[0].Storage, changed.Spec.Versions[1].Storage = true, false
+	changed.Status.StoredVersions = nil
+	kind.Update.Prepare(changed, definition)
+	if got, want := changed.Status.StoredVersions, []string{"v1", "v1beta1"}; !slices.Equal(got, want) {
+		t.Errorf("after the change: got stored versions %v, want %v", got, want)
 	}
-	if !slices.Equal(definition.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("the live object was modified: got %v, want %v", definition.Status.StoredVersions, []string{"v1"})
+	if got, want := definition.Status.StoredVersions, []string{"v1"}; !slices.Equal(got, want) {
+		t.Errorf("live object: got stored versions %v, want it unchanged, %v", got, want)
 	}
+}
 
-	// 3. Default a definition without fields, and register the kind.
-	bare := &v1.CustomResourceDefinition{}
-	kind.Default(bare)
-	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
-		t.Errorf("got conversion %v, want strategy None", bare.Spec.Conversion)
-	}
-	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
+// TestCatalogAcceptsKind checks that the declaration of the kind is complete.
+func TestCatalogAcceptsKind(t *testing.T) {
+	groups := []registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}
+	if _, err := registry.NewCatalog(groups, Kinds(registry.Settings{})); err != nil {
 		t.Errorf("NewCatalog: got error %v, want none", err)
 	}
 }

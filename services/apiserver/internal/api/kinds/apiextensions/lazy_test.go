@@ -42,21 +42,21 @@ func definitionCoders(t *testing.T) (lazy, eager *codec.KindCodec) {
 // schemas at unusual places, then texts that are not definitions.
 func bodies(t *testing.T) []string {
 	t.Helper()
-	b, err := os.ReadFile("../../../registry/apis/apiextensions/v1/testdata/recorded.json")
+	data, err := os.ReadFile("../../../registry/apis/apiextensions/v1/testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var recorded []struct{ JSON json.RawMessage }
-	if err := json.Unmarshal(b, &recorded); err != nil {
+	if err := json.Unmarshal(data, &recorded); err != nil {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, r := range recorded {
-		all = append(all, string(r.JSON))
+	for _, definition := range recorded {
+		all = append(all, string(definition.JSON))
 	}
 	const (
-		head   = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"as.example.com","labels":{"a":"<b>"},"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}}}]},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"as","kind":"A"},"versions":[%s]}}`
-		schema = `"schema":{"openAPIV3Schema":{"type":"object","description":"<&> ü","properties":{"spec":{"type":"object","default":{ "a" : 1 },"properties":{"n":{"type":"integer","maximum":1.50}}}}}}`
+		template = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"as.example.com","labels":{"a":"<b>"},"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}}}]},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"as","kind":"A"},"versions":[%s]}}`
+		schema   = `"schema":{"openAPIV3Schema":{"type":"object","description":"<&> ü","properties":{"spec":{"type":"object","default":{ "a" : 1 },"properties":{"n":{"type":"integer","maximum":1.50}}}}}}`
 	)
 	for _, versions := range []string{
 		"", "null", `{"name":"v1","served":true,"storage":true}`, `{"name":"v1",` + schema + `}`, `{` + schema + `}`,
@@ -74,14 +74,14 @@ func bodies(t *testing.T) []string {
 		`{"name":"v1","unknown":1,` + schema + `}`,
 		`{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"a":{"type":"object","nonsense":{}}}}}}`,
 	} {
-		all = append(all, fmt.Sprintf(head, versions))
+		all = append(all, fmt.Sprintf(template, versions))
 	}
 	return append(
 		all,
-		fmt.Sprintf(strings.Replace(head, `"spec":`, `"spec":{"validation":{"openAPIV3Schema":{}}},"spec":`, 1),
+		fmt.Sprintf(strings.Replace(template, `"spec":`, `"spec":{"validation":{"openAPIV3Schema":{}}},"spec":`, 1),
 			`{"name":"v1",`+schema+`}`),
-		fmt.Sprintf(strings.Replace(head, `"group":`, `"validation":{"openAPIV3Schema":{}},"group":`, 1), `{"name":"v1",`+schema+`}`),
-		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""),
+		fmt.Sprintf(strings.Replace(template, `"group":`, `"validation":{"openAPIV3Schema":{}},"group":`, 1), `{"name":"v1",`+schema+`}`),
+		fmt.Sprintf(strings.Replace(template, "v1", "v1beta1", 1), ""),
 		"{}",
 		"[]",
 		"{",
@@ -89,8 +89,8 @@ func bodies(t *testing.T) []string {
 	)
 }
 
-// TestLazyDefinitions checks that lazy and eager decoding give the same objects, errors and encodings.
-func TestLazyDefinitions(t *testing.T) {
+// TestLazyDecodingEqualsEagerDecoding checks that both give the same objects, errors and encodings.
+func TestLazyDecodingEqualsEagerDecoding(t *testing.T) {
 	lazy, eager := definitionCoders(t)
 	valid := 0
 	for i, body := range bodies(t) {

@@ -105,7 +105,7 @@ var reviewVersions = []string{"v1", "v1beta1"}
 
 func isReviewVersion(v string) bool { return slices.Contains(reviewVersions, v) }
 
-func validateConversion(fld validate.Field, c *v1.CustomResourceConversion, t tolerance) {
+func validateConversion(fld validate.Field, c *v1.CustomResourceConversion, tolerated tolerance) {
 	validate.RequiredOneOf(fld, "strategy", c.Strategy, v1.NoneConverter, v1.WebhookConverter)
 	var client *v1.WebhookClientConfig
 	var versions []string
@@ -121,12 +121,12 @@ func validateConversion(fld validate.Field, c *v1.CustomResourceConversion, t to
 	if client == nil {
 		fld.Required("webhookClientConfig", "required when strategy is set to Webhook")
 	} else {
-		validateClientConfig(fld.Child("webhookClientConfig"), client, t)
+		validateClientConfig(fld.Child("webhookClientConfig"), client, tolerated)
 	}
-	validateReviewVersions(fld, versions, t)
+	validateReviewVersions(fld, versions, tolerated)
 }
 
-func validateClientConfig(fld validate.Field, config *v1.WebhookClientConfig, t tolerance) {
+func validateClientConfig(fld validate.Field, config *v1.WebhookClientConfig, tolerated tolerance) {
 	switch {
 	case (config.URL == nil) == (config.Service == nil):
 		fld.Required("", "exactly one of url or service is required")
@@ -140,12 +140,12 @@ func validateClientConfig(fld validate.Field, config *v1.WebhookClientConfig, t 
 		// Kubernetes swaps the two arguments here, which is visible in its errors.
 		fld.Child("service").CheckWebhookService(config.Service.Name, config.Service.Namespace, config.Service.Path, port)
 	}
-	if len(config.CABundle) > 0 && !t.allowsInvalidCABundle() {
+	if len(config.CABundle) > 0 && !tolerated.allowsInvalidCABundle() {
 		fld.AddCABundle("caBundle", config.CABundle)
 	}
 }
 
-func validateReviewVersions(fld validate.Field, versions []string, t tolerance) {
+func validateReviewVersions(fld validate.Field, versions []string, tolerated tolerance) {
 	if len(versions) == 0 {
 		fld.Required("conversionReviewVersions", "")
 		return
@@ -159,7 +159,7 @@ func validateReviewVersions(fld validate.Field, versions []string, t tolerance) 
 		}
 		fld.CheckText("", v, validate.DNS1035Label)
 	}
-	if !slices.ContainsFunc(versions, isReviewVersion) && !t.allowsUnsupportedReviewVersions() {
+	if !slices.ContainsFunc(versions, isReviewVersion) && !tolerated.allowsUnsupportedReviewVersions() {
 		fld.Invalid("conversionReviewVersions", versions, "must include at least one of "+strings.Join(reviewVersions, ", "))
 	}
 }

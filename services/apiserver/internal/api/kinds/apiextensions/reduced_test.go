@@ -17,23 +17,23 @@ import (
 // errorsOf returns the errors that check finds in a schema.
 func errorsOf(schemaProps *v1.JSONSchemaProps) (all []string) {
 	path := field.NewPath("spec")
-	r := &schemaRules{checker: &checker{cel: rules.NewCompiler()}, structural: true}
+	schemaRules := &schemaRules{checker: &checker{cel: rules.NewCompiler()}, structural: true}
 	var errs field.ErrorList
 	if structural.Unsupported(schemaProps) != nil { // with several unsupported fields, the reported one is random
 		all = append(all, "unsupported")
 	} else {
-		errs = r.checkStructure(path, schemaProps)
+		errs = schemaRules.checkStructure(path, schemaProps)
 	}
-	keywords := validate.CheckAt(path, func(fld validate.Field) { r.validateKeywords(fld, schemaProps, place{root: true}) })
-	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: path, KnownErrors: keywords})...)
+	keywords := validate.CheckAt(path, func(fld validate.Field) { schemaRules.validateKeywords(fld, schemaProps, place{root: true}) })
+	errs = append(append(errs, keywords...), schemaRules.cel.CheckSchema(rules.SchemaCheck{Schema: schemaProps, Path: path, KnownErrors: keywords})...)
 	for _, e := range errs {
 		all = append(all, e.Error())
 	}
 	return all
 }
 
-// makeOdd adds something to a schema that the rules of definitions check. Some of it is invalid.
-func makeOdd(random *rand.Rand, schemaProps *v1.JSONSchemaProps) {
+// addKeyword adds a keyword to a schema that the rules of definitions check. The value may be invalid.
+func addKeyword(random *rand.Rand, schemaProps *v1.JSONSchemaProps) {
 	text := func(choices ...string) *string { return ptr.To(choices[random.IntN(len(choices))]) }
 	nested := v1.JSONSchemaProps{Type: *text("", "string", "object")}
 	changes := []func(){
@@ -77,7 +77,8 @@ func makeOdd(random *rand.Rand, schemaProps *v1.JSONSchemaProps) {
 	changes[random.IntN(len(changes))]()
 }
 
-// randomSchema returns a random schema, nested up to depth. One in twelve schemas at any level is odd.
+// randomSchema returns a random schema, nested up to depth. One in twelve schemas at any
+// level has a keyword of addKeyword.
 func randomSchema(random *rand.Rand, depth int) v1.JSONSchemaProps {
 	schemaProps := v1.JSONSchemaProps{
 		Type:      []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[random.IntN(8)],
@@ -97,13 +98,13 @@ func randomSchema(random *rand.Rand, depth int) v1.JSONSchemaProps {
 		}
 	}
 	if random.IntN(12) == 0 {
-		makeOdd(random, &schemaProps)
+		addKeyword(random, &schemaProps)
 	}
 	return schemaProps
 }
 
-// TestReducedSchemasHaveTheSameErrors checks that removing plain parts of a schema does not change
-// its errors.
+// TestReducedSchemasHaveTheSameErrors checks that removing the parts that Minimize considers plain
+// does not change the errors of a schema.
 func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	random := rand.New(rand.NewPCG(20261123, 2))
 	invalid, valid, smaller := 0, 0, 0
@@ -116,7 +117,7 @@ func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 			schemaProps.Properties["metadata"] = randomSchema(random, 1)
 		}
 		if random.IntN(10) == 0 {
-			makeOdd(random, &schemaProps)
+			addKeyword(random, &schemaProps)
 		}
 		reduced := structural.Minimize(&schemaProps)
 		got, want := errorsOf(reduced), errorsOf(&schemaProps)

@@ -118,17 +118,17 @@ type place struct {
 	noDefault string
 }
 
-// validateProperties validates the properties of a schema at p.
-func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSONSchemaProps, p, within place) {
+// validateProperties validates the properties of a schema at position.
+func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSONSchemaProps, position, within place) {
 	if len(schemaProps.Properties) == 0 {
 		return
 	}
 	var property v1.JSONSchemaProps // reused: schemas are large
 	for _, name := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
 		of := within
-		if (p.root || schemaProps.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
+		if (position.root || schemaProps.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
 			of.meta = true
-			if p.root {
+			if position.root {
 				of.noDefault = "in top-level " + name
 			}
 		}
@@ -140,12 +140,12 @@ func (r *schemaRules) validateProperties(fld validate.Field, schemaProps *v1.JSO
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
 // validateKeywords validates a schema and the schemas inside it.
-func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
-	r.forbidUnsupported(fld, schemaProps, p)
-	within := place{meta: p.meta, noDefault: p.noDefault}
-	child := func(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
+func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONSchemaProps, position place) {
+	r.forbidUnsupported(fld, schemaProps, position)
+	within := place{meta: position.meta, noDefault: position.noDefault}
+	child := func(fld validate.Field, schemaProps *v1.JSONSchemaProps, position place) {
 		if schemaProps != nil {
-			r.validateKeywords(fld, schemaProps, p)
+			r.validateKeywords(fld, schemaProps, position)
 		}
 	}
 	if propsOrBool := schemaProps.AdditionalProperties; propsOrBool != nil {
@@ -153,12 +153,12 @@ func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONS
 			fld.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
 		}
 		of := within
-		if p.meta {
+		if position.meta {
 			of.noDefault = "inside additionalProperties applying to object metadata"
 		}
 		child(fld.Child("additionalProperties"), propsOrBool.Schema, of)
 	}
-	r.validateProperties(fld, schemaProps, p, within)
+	r.validateProperties(fld, schemaProps, position, within)
 	child(fld.Child("not"), schemaProps.Not, within)
 	each := func(fld validate.Field, schemaProps *v1.JSONSchemaProps) {
 		r.validateKeywords(fld, schemaProps, within)
@@ -179,12 +179,12 @@ func (r *schemaRules) validateKeywords(fld validate.Field, schemaProps *v1.JSONS
 }
 
 // forbidUnsupported validates single keywords.
-func (r *schemaRules) forbidUnsupported(fld validate.Field, schemaProps *v1.JSONSchemaProps, p place) {
+func (r *schemaRules) forbidUnsupported(fld validate.Field, schemaProps *v1.JSONSchemaProps, position place) {
 	if schemaProps.Type != "" && !slices.Contains(types, schemaProps.Type) && !r.allowsUnknownTypes() {
 		validate.OneOf(fld, "type", schemaProps.Type, types...)
 	}
-	if schemaProps.Default != nil && p.noDefault != "" {
-		fld.Forbidden("default", "must not be set "+p.noDefault)
+	if schemaProps.Default != nil && position.noDefault != "" {
+		fld.Forbidden("default", "must not be set "+position.noDefault)
 	}
 	fld.ForbidSet("id", schemaProps.ID != "", "id is not supported")
 	fld.ForbidSet("additionalItems", schemaProps.AdditionalItems != nil, "additionalItems is not supported")
@@ -194,6 +194,6 @@ func (r *schemaRules) forbidUnsupported(fld validate.Field, schemaProps *v1.JSON
 	fld.ForbidSet("$ref", schemaProps.Ref != nil, "$ref is not supported")
 	fld.ForbidSet("type", schemaProps.Type == "null", "type cannot be set to null, use nullable as an alternative")
 	fld.ForbidSet("items", schemaProps.Items != nil && len(schemaProps.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
-	fld.ForbidSet("x-kubernetes-embedded-resource", p.meta && schemaProps.XEmbeddedResource, "must not be used inside of resource meta")
+	fld.ForbidSet("x-kubernetes-embedded-resource", position.meta && schemaProps.XEmbeddedResource, "must not be used inside of resource meta")
 	fld.ForbidSet("uniqueItems", schemaProps.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
 }

@@ -22,8 +22,8 @@ func requireFormat(fld validate.Field, name, value, before string, format valida
 	}
 }
 
-// validateSpec validates the spec, except for what t tolerates.
-func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefinitionSpec, t tolerance) {
+// validateSpec validates the spec, except for the violations in tolerated.
+func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefinitionSpec, tolerated tolerance) {
 	view := viewOf(spec)
 	switch {
 	case spec.Group == "":
@@ -34,32 +34,32 @@ func (c *checker) validateSpec(fld validate.Field, spec *v1.CustomResourceDefini
 		fld.Invalid("group", spec.Group, "should be a domain with at least one dot")
 	}
 	validate.RequiredOneOf(fld, "scope", spec.Scope, v1.ClusterScoped, v1.NamespaceScoped)
-	mustBeStructural := requireSchemas(fld, view, t)
-	c.validateVersions(fld, view, t, mustBeStructural)
+	mustBeStructural := requireSchemas(fld, view, tolerated)
+	c.validateVersions(fld, view, tolerated, mustBeStructural)
 	names := fld.Child("names")
 	names.RequireSet("plural", spec.Names.Plural != "")
 	names.RequireSet("singular", spec.Names.Singular != "")
 	names.RequireSet("kind", spec.Names.Kind != "")
 	names.RequireSet("listKind", spec.Names.ListKind != "")
 	validateNames(names, &spec.Names)
-	c.validateSharedParts(fld, view, t, mustBeStructural)
+	c.validateSharedParts(fld, view, tolerated, mustBeStructural)
 	if spec.Conversion != nil {
 		if spec.Conversion.Strategy != v1.NoneConverter && spec.PreserveUnknownFields {
 			fld.Invalid("conversion.strategy", spec.Conversion.Strategy, "must be None if spec.preserveUnknownFields is true")
 		}
-		validateConversion(fld.Child("conversion"), spec.Conversion, t)
+		validateConversion(fld.Child("conversion"), spec.Conversion, tolerated)
 	}
 }
 
 // requireSchemas requires a schema in every version and reports whether schemas must be structural.
-func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural bool) {
+func requireSchemas(fld validate.Field, v *view, tolerated tolerance) (mustBeStructural bool) {
 	if schemaOf(v.schema) == nil {
 		missing := "schemas are required"
-		if t.allowsMissingSchemas() {
+		if tolerated.allowsMissingSchemas() {
 			missing = "because otherwise all fields are pruned"
 		}
 		for i, version := range v.versions {
-			optional := t.allowsMissingSchemas() && (v.PreserveUnknownFields || !version.Served)
+			optional := tolerated.allowsMissingSchemas() && (v.PreserveUnknownFields || !version.Served)
 			if schemaOf(version.Schema) == nil && !optional {
 				fld.Index("versions", i).Required("schema.openAPIV3Schema", missing)
 			}
@@ -72,7 +72,7 @@ func requireSchemas(fld validate.Field, v *view, t tolerance) (mustBeStructural 
 		fld.Invalid("preserveUnknownFields", true, "must be false in order to use defaults in the schema")
 		return true
 	}
-	return anySchema(v.CustomResourceDefinitionSpec, hasExtensions) || !t.allowsNonStructural()
+	return anySchema(v.CustomResourceDefinitionSpec, hasExtensions) || !tolerated.allowsNonStructural()
 }
 
 func hasExtensions(s *v1.JSONSchemaProps) bool {
@@ -82,7 +82,7 @@ func hasExtensions(s *v1.JSONSchemaProps) bool {
 }
 
 // validateVersions validates each version, and all versions together.
-func (c *checker) validateVersions(fld validate.Field, v *view, t tolerance, mustBeStructural bool) {
+func (c *checker) validateVersions(fld validate.Field, v *view, tolerated tolerance, mustBeStructural bool) {
 	names := validate.Set[string]{}
 	twice := false
 	storage := 0
@@ -97,7 +97,7 @@ func (c *checker) validateVersions(fld validate.Field, v *view, t tolerance, mus
 		validateDeprecationWarning(fld, version)
 		s := schemaRules{
 			checker:    c,
-			tolerance:  t,
+			tolerance:  tolerated,
 			structural: mustBeStructural,
 			status:     v.hasStatus(version.Name),
 			version:    version.Name,

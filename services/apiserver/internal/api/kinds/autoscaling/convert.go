@@ -39,27 +39,27 @@ func withoutConversionAnnotations(annotations map[string]string) map[string]stri
 	return out
 }
 
-// toV1 returns the v1 form, which shares memory with h. The first CPU utilization among the metrics
-// has its own field there.
-func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscaler, error) {
+// toV1 returns the v1 form, which shares memory with autoscaler. The first CPU utilization among
+// the metrics has its own field there.
+func toV1(autoscaler *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscaler, error) {
 	out := &autoscalingv1.HorizontalPodAutoscaler{
-		ObjectMeta: h.ObjectMeta,
+		ObjectMeta: autoscaler.ObjectMeta,
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
-			MinReplicas:    h.Spec.MinReplicas,
-			MaxReplicas:    h.Spec.MaxReplicas,
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(autoscaler.Spec.ScaleTargetRef),
+			MinReplicas:    autoscaler.Spec.MinReplicas,
+			MaxReplicas:    autoscaler.Spec.MaxReplicas,
 		},
 		Status: autoscalingv1.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration,
-			LastScaleTime:      h.Status.LastScaleTime,
-			CurrentReplicas:    h.Status.CurrentReplicas,
-			DesiredReplicas:    h.Status.DesiredReplicas,
+			ObservedGeneration: autoscaler.Status.ObservedGeneration,
+			LastScaleTime:      autoscaler.Status.LastScaleTime,
+			CurrentReplicas:    autoscaler.Status.CurrentReplicas,
+			DesiredReplicas:    autoscaler.Status.DesiredReplicas,
 		},
 	}
 
 	var others []autoscalingv1.MetricSpec
-	for i := range h.Spec.Metrics {
-		m := &h.Spec.Metrics[i]
+	for i := range autoscaler.Spec.Metrics {
+		m := &autoscaler.Spec.Metrics[i]
 		if isCPUUtilization(m) {
 			if out.Spec.TargetCPUUtilizationPercentage == nil {
 				out.Spec.TargetCPUUtilizationPercentage = m.Resource.Target.AverageUtilization
@@ -70,8 +70,8 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 	}
 
 	var current []autoscalingv1.MetricStatus
-	for i := range h.Status.CurrentMetrics {
-		m := &h.Status.CurrentMetrics[i]
+	for i := range autoscaler.Status.CurrentMetrics {
+		m := &autoscaler.Status.CurrentMetrics[i]
 		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU &&
 			m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
@@ -80,16 +80,16 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 		current = append(current, statusToV1(m))
 	}
 
-	out.Annotations = withoutConversionAnnotations(h.Annotations)
+	out.Annotations = withoutConversionAnnotations(autoscaler.Annotations)
 	err := setAnnotation(out, metricsAnnotation, len(others) > 0, others)
 	if err == nil {
 		err = setAnnotation(out, currentMetricsAnnotation, len(current) > 0, current)
 	}
-	if err == nil && h.Spec.Behavior != nil {
-		err = setAnnotation(out, behaviorAnnotation, true, behaviorToAnnotation(h.Spec.Behavior))
+	if err == nil && autoscaler.Spec.Behavior != nil {
+		err = setAnnotation(out, behaviorAnnotation, true, behaviorToAnnotation(autoscaler.Spec.Behavior))
 	}
 	if err == nil {
-		err = setAnnotation(out, conditionsAnnotation, len(h.Status.Conditions) > 0, h.Status.Conditions)
+		err = setAnnotation(out, conditionsAnnotation, len(autoscaler.Status.Conditions) > 0, autoscaler.Status.Conditions)
 	}
 	return out, err
 }
@@ -111,30 +111,30 @@ func setAnnotation(h *autoscalingv1.HorizontalPodAutoscaler, key string, present
 	return nil
 }
 
-// toV2 returns the v2 form, which shares memory with h. It drops an invalid conversion annotation,
-// which only a client can have written.
-func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+// toV2 returns the v2 form, which shares memory with autoscaler. It drops an invalid conversion
+// annotation, which only a client can have written.
+func toV2(autoscaler *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	out := &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: h.ObjectMeta,
+		ObjectMeta: autoscaler.ObjectMeta,
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
-			MinReplicas:    h.Spec.MinReplicas,
-			MaxReplicas:    h.Spec.MaxReplicas,
-			Metrics:        metricsToV2(h),
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(autoscaler.Spec.ScaleTargetRef),
+			MinReplicas:    autoscaler.Spec.MinReplicas,
+			MaxReplicas:    autoscaler.Spec.MaxReplicas,
+			Metrics:        metricsToV2(autoscaler),
 		},
 		Status: autoscalingv2.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration,
-			LastScaleTime:      h.Status.LastScaleTime,
-			CurrentReplicas:    h.Status.CurrentReplicas,
-			DesiredReplicas:    h.Status.DesiredReplicas,
-			CurrentMetrics:     currentMetricsToV2(h),
+			ObservedGeneration: autoscaler.Status.ObservedGeneration,
+			LastScaleTime:      autoscaler.Status.LastScaleTime,
+			CurrentReplicas:    autoscaler.Status.CurrentReplicas,
+			DesiredReplicas:    autoscaler.Status.DesiredReplicas,
+			CurrentMetrics:     currentMetricsToV2(autoscaler),
 		},
 	}
-	out.Annotations = withoutConversionAnnotations(h.Annotations)
-	if b, ok := decodeAnnotation[behavior](h, behaviorAnnotation); ok {
+	out.Annotations = withoutConversionAnnotations(autoscaler.Annotations)
+	if b, ok := decodeAnnotation[behavior](autoscaler, behaviorAnnotation); ok {
 		out.Spec.Behavior = behaviorFromAnnotation(&b)
 	}
-	if conditions, ok := decodeAnnotation[[]autoscalingv2.HorizontalPodAutoscalerCondition](h, conditionsAnnotation); ok {
+	if conditions, ok := decodeAnnotation[[]autoscalingv2.HorizontalPodAutoscalerCondition](autoscaler, conditionsAnnotation); ok {
 		out.Status.Conditions = conditions
 	}
 	return out
@@ -152,8 +152,8 @@ func decodeAnnotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key strin
 	return out, true
 }
 
-// metricsToV2 returns the metrics of a v1 object: those in the annotation, then the CPU utilization. If
-// there are none, it returns the default metric.
+// metricsToV2 returns the metrics of a v1 object: those in the annotation, then the CPU
+// utilization. If there are none, it returns the default metric.
 func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricSpec {
 	var out []autoscalingv2.MetricSpec
 	others, _ := decodeAnnotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)
@@ -172,22 +172,22 @@ func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.Metri
 
 // currentMetricsToV2 returns the metric statuses of a v1 object: those in the annotation, or else the
 // CPU utilization.
-func currentMetricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricStatus {
-	if current, ok := decodeAnnotation[[]autoscalingv1.MetricStatus](h, currentMetricsAnnotation); ok {
+func currentMetricsToV2(autoscaler *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricStatus {
+	if current, ok := decodeAnnotation[[]autoscalingv1.MetricStatus](autoscaler, currentMetricsAnnotation); ok {
 		out := make([]autoscalingv2.MetricStatus, len(current))
 		for i := range current {
 			out[i] = statusToV2(&current[i])
 		}
 		return out
 	}
-	if h.Status.CurrentCPUUtilizationPercentage == nil {
+	if autoscaler.Status.CurrentCPUUtilizationPercentage == nil {
 		return nil
 	}
 	return []autoscalingv2.MetricStatus{{
 		Type: autoscalingv2.ResourceMetricSourceType,
 		Resource: &autoscalingv2.ResourceMetricStatus{
 			Name:    corev1.ResourceCPU,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: h.Status.CurrentCPUUtilizationPercentage},
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: autoscaler.Status.CurrentCPUUtilizationPercentage},
 		},
 	}}
 }

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// prefix starts the keys of the annotations in which v1 keeps the fields of v2.
 const prefix = "autoscaling.alpha.kubernetes.io/"
 
 // served returns the kind in a version.
@@ -35,9 +36,9 @@ func served(t testing.TB, version string) *registry.Kind {
 }
 
 // toV2 converts to the newest version.
-func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+func toV2(t testing.TB, autoscaler *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	t.Helper()
-	o, err := served(t, "v1").Stored.ToStored(h)
+	o, err := served(t, "v1").Stored.ToStored(autoscaler)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +46,9 @@ func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2
 }
 
 // toV1 converts to the older version.
-func toV1(t testing.TB, h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
+func toV1(t testing.TB, autoscaler *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	t.Helper()
-	o, err := served(t, "v1").Stored.FromStored(h)
+	o, err := served(t, "v1").Stored.FromStored(autoscaler)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,16 +83,16 @@ func quantity(c randfill.Continue) *resource.Quantity {
 	return q
 }
 
-// value returns a target of one of two types.
-func value(c randfill.Continue) autoscalingv2.MetricTarget {
+// valueTarget generates a target of one of two types.
+func valueTarget(c randfill.Continue) autoscalingv2.MetricTarget {
 	if c.Bool() {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity(c)}
 	}
 	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}
 }
 
-// usage generates the target of a resource.
-func usage(c randfill.Continue) autoscalingv2.MetricTarget {
+// resourceTarget generates the target of a resource.
+func resourceTarget(c randfill.Continue) autoscalingv2.MetricTarget {
 	if c.Bool() {
 		n := c.Int31()
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &n}
@@ -113,7 +114,7 @@ func fillMetric(metricSpec *autoscalingv2.MetricSpec, c randfill.Continue) {
 	c.Fill(&id)
 	switch c.Intn(5) {
 	case 0:
-		metricSpec.Type, metricSpec.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{Metric: id, Target: value(c)}
+		metricSpec.Type, metricSpec.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{Metric: id, Target: valueTarget(c)}
 		c.Fill(&metricSpec.Object.DescribedObject)
 	case 1:
 		metricSpec.Type, metricSpec.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{Metric: id,
@@ -121,17 +122,17 @@ func fillMetric(metricSpec *autoscalingv2.MetricSpec, c randfill.Continue) {
 	case 2:
 		metricSpec.Type, metricSpec.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{
 			Name:   resourceName(c),
-			Target: usage(c),
+			Target: resourceTarget(c),
 		}
 	case 3:
 		metricSpec.Type = autoscalingv2.ContainerResourceMetricSourceType
 		metricSpec.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
 			Name:      resourceName(c),
 			Container: c.String(9),
-			Target:    usage(c),
+			Target:    resourceTarget(c),
 		}
 	default:
-		metricSpec.Type, metricSpec.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: value(c)}
+		metricSpec.Type, metricSpec.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: valueTarget(c)}
 	}
 }
 
@@ -170,28 +171,28 @@ func fillStatus(metricStatus *autoscalingv2.MetricStatus, c randfill.Continue) {
 	}
 }
 
-// TestV2ThroughV1 checks that a v1 client that writes back what it read loses nothing of v2, except
-// a second CPU utilization.
-func TestV2ThroughV1(t *testing.T) {
+// TestV1ClientKeepsV2Fields checks that a client that reads and writes v1 keeps all fields of v2,
+// except for a second CPU utilization.
+func TestV1ClientKeepsV2Fields(t *testing.T) {
 	metrics := map[autoscalingv2.MetricSourceType]bool{}
 	for seed := int64(0); seed < 400; seed++ {
-		in := &autoscalingv2.HorizontalPodAutoscaler{}
-		filler(seed).Fill(in)
-		in.TypeMeta = metav1.TypeMeta{}
-		if len(in.Spec.Metrics) == 0 {
+		original := &autoscalingv2.HorizontalPodAutoscaler{}
+		filler(seed).Fill(original)
+		original.TypeMeta = metav1.TypeMeta{}
+		if len(original.Spec.Metrics) == 0 {
 			continue // defaulting sets it
 		}
-		in.Spec.MinReplicas = new(int32)
-		served(t, "v2").Default(in)
-		for _, m := range in.Spec.Metrics {
+		original.Spec.MinReplicas = new(int32)
+		served(t, "v2").Default(original)
+		for _, m := range original.Spec.Metrics {
 			metrics[m.Type] = true
 		}
-		before := in.DeepCopy()
-		out := toV2(t, overTheWire(t, toV1(t, in)))
-		if !equality.Semantic.DeepEqual(before, in) {
+		before := original.DeepCopy()
+		out := toV2(t, encodeAndDecode(t, toV1(t, original)))
+		if !equality.Semantic.DeepEqual(before, original) {
 			t.Fatalf("seed %d: the conversion modified its source", seed)
 		}
-		if want := percentLast(in); !equality.Semantic.DeepEqual(out, want) {
+		if want := withUtilizationLast(original); !equality.Semantic.DeepEqual(out, want) {
 			t.Fatalf("seed %d: got\n%[3]s\nwant\n%[2]s", seed, text(t, want), text(t, out))
 		}
 	}
@@ -200,11 +201,11 @@ func TestV2ThroughV1(t *testing.T) {
 	}
 }
 
-// overTheWire encodes and decodes an object as a client does that keeps unknown fields.
-func overTheWire(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
+// encodeAndDecode encodes an object and decodes it, like a client that writes what it read.
+func encodeAndDecode(t testing.TB, autoscaler *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	t.Helper()
 	out := &autoscalingv1.HorizontalPodAutoscaler{}
-	if err := json.Unmarshal([]byte(text(t, h)), out); err != nil {
+	if err := json.Unmarshal([]byte(text(t, autoscaler)), out); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -220,10 +221,10 @@ func text(t testing.TB, o any) string {
 	return string(b)
 }
 
-// percentLast moves the first CPU utilization to the end, which is its position after a conversion,
-// and removes the others.
-func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
-	out := h.DeepCopy()
+// withUtilizationLast moves the first CPU utilization to the end, which is its position after a
+// conversion, and removes the others.
+func withUtilizationLast(autoscaler *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+	out := autoscaler.DeepCopy()
 	percent := func(m autoscalingv2.MetricSpec) bool {
 		return m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
 	}
@@ -234,24 +235,25 @@ func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.Horizo
 	return out
 }
 
-// TestV1ThroughV2 checks that a v1 object without annotations of the conversion does not change.
-func TestV1ThroughV2(t *testing.T) {
+// TestV2ConversionKeepsV1Object checks that a v1 object without annotations of the conversion does
+// not change.
+func TestV2ConversionKeepsV1Object(t *testing.T) {
 	for seed := int64(0); seed < 200; seed++ {
-		in := &autoscalingv1.HorizontalPodAutoscaler{}
-		filler(seed).Fill(in)
-		in.TypeMeta = metav1.TypeMeta{}
-		if in.Spec.TargetCPUUtilizationPercentage == nil {
-			in.Spec.TargetCPUUtilizationPercentage = new(int32)
+		original := &autoscalingv1.HorizontalPodAutoscaler{}
+		filler(seed).Fill(original)
+		original.TypeMeta = metav1.TypeMeta{}
+		if original.Spec.TargetCPUUtilizationPercentage == nil {
+			original.Spec.TargetCPUUtilizationPercentage = new(int32)
 		}
-		in.Status.CurrentCPUUtilizationPercentage = nil // tested by TestStatus, as it adds an annotation
-		if out := toV1(t, toV2(t, in)); !equality.Semantic.DeepEqual(out, in) {
-			t.Fatalf("seed %d: got\n%[3]s\nwant\n%[2]s", seed, text(t, in), text(t, out))
+		original.Status.CurrentCPUUtilizationPercentage = nil // adds an annotation: see TestV2StatusBecomesAnnotationsOfV1
+		if out := toV1(t, toV2(t, original)); !equality.Semantic.DeepEqual(out, original) {
+			t.Fatalf("seed %d: got\n%[3]s\nwant\n%[2]s", seed, text(t, original), text(t, out))
 		}
 	}
 }
 
-// TestForms checks recorded objects in both versions.
-func TestForms(t *testing.T) {
+// TestV2FieldsBecomeAnnotationsOfV1 compares recorded objects in both versions.
+func TestV2FieldsBecomeAnnotationsOfV1(t *testing.T) {
 	tests := []struct {
 		name, v2, v1 string
 		annotations  map[string]string
@@ -315,12 +317,13 @@ func parse(t *testing.T, text string, into any) {
 	}
 }
 
-// TestDefaultMetric checks that v1 without a metric means 80% of CPU.
-func TestDefaultMetric(t *testing.T) {
+// TestV1WithoutMetricTargets80PercentOfCPU checks the metric of a v1 object with neither a field nor a
+// valid annotation for it.
+func TestV1WithoutMetricTargets80PercentOfCPU(t *testing.T) {
 	for name, annotations := range map[string]map[string]string{
-		"none":   nil,
-		"broken": {prefix + "metrics": "{", prefix + "behavior": "[", prefix + "current-metrics": "?", prefix + "conditions": "1"},
-		"empty":  {prefix + "metrics": "null", prefix + "behavior": "{}", prefix + "current-metrics": "[]", prefix + "conditions": "[]"},
+		"none":    nil,
+		"invalid": {prefix + "metrics": "{", prefix + "behavior": "[", prefix + "current-metrics": "?", prefix + "conditions": "1"},
+		"empty":   {prefix + "metrics": "null", prefix + "behavior": "{}", prefix + "current-metrics": "[]", prefix + "conditions": "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
@@ -362,8 +365,9 @@ func TestDefaultSetsAnnotationsOfConversions(t *testing.T) {
 	}
 }
 
-// TestStatus checks the conversion of the status.
-func TestStatus(t *testing.T) {
+// TestV2StatusBecomesAnnotationsOfV1 checks the conversion of the status to v1, and of the only status
+// field of v1 to v2.
+func TestV2StatusBecomesAnnotationsOfV1(t *testing.T) {
 	stored := &autoscalingv2.HorizontalPodAutoscaler{}
 	parse(t, `{currentReplicas: 2, desiredReplicas: 3, observedGeneration: 4,
 		currentMetrics: [{type: Resource, resource: {name: cpu, current: {averageUtilization: 33, averageValue: 12m}}}],
@@ -404,11 +408,11 @@ func FuzzAnnotations(f *testing.F) {
 		`{`,
 	)
 	f.Fuzz(func(t *testing.T, metrics, behavior, current, conditions string) {
-		h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		autoscaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 			prefix + "metrics": metrics, prefix + "behavior": behavior, prefix + "current-metrics": current,
 			prefix + "conditions": conditions,
 		}}}
-		once := toV1(t, toV2(t, h))
+		once := toV1(t, toV2(t, autoscaler))
 		for _, k := range autoscaling.Kinds(registry.Settings{}) {
 			if k.Version == "v1" {
 				for _, c := range k.Presentation.Columns {

@@ -211,7 +211,7 @@ type scalingPolicy struct {
 }
 
 // behaviorToAnnotation converts spec.behavior of a v2 object to its form in an annotation.
-func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *behavior {
+func behaviorToAnnotation(apiBehavior *autoscalingv2.HorizontalPodAutoscalerBehavior) *behavior {
 	rules := func(hpaScalingRules *autoscalingv2.HPAScalingRules) *scalingRules {
 		if hpaScalingRules == nil {
 			return nil
@@ -229,13 +229,13 @@ func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *beh
 		}
 		return out
 	}
-	return &behavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
+	return &behavior{ScaleUp: rules(apiBehavior.ScaleUp), ScaleDown: rules(apiBehavior.ScaleDown)}
 }
 
 // behaviorFromAnnotation converts the form in an annotation to spec.behavior of a v2 object. It
 // returns nil for an empty behavior.
-func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerBehavior {
-	if b.ScaleUp == nil && b.ScaleDown == nil {
+func behaviorFromAnnotation(annotated *behavior) *autoscalingv2.HorizontalPodAutoscalerBehavior {
+	if annotated.ScaleUp == nil && annotated.ScaleDown == nil {
 		return nil
 	}
 	rules := func(r *scalingRules) *autoscalingv2.HPAScalingRules {
@@ -256,5 +256,5 @@ func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerB
 		}
 		return out
 	}
-	return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
+	return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(annotated.ScaleUp), ScaleDown: rules(annotated.ScaleDown)}
 }

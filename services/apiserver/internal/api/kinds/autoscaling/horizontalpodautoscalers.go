@@ -18,7 +18,7 @@ import (
 )
 
 // horizontalPodAutoscalers declares the namespaced kind HorizontalPodAutoscaler in v2.
-func horizontalPodAutoscalers(g gates) *registry.Kind {
+func horizontalPodAutoscalers(enabled gates) *registry.Kind {
 	kind := autoscaler()
 	kind.Version = "v2"
 	kind.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
@@ -29,18 +29,18 @@ func horizontalPodAutoscalers(g gates) *registry.Kind {
 		},
 	)
 	kind.Default = declare.Adapt(defaultAutoscaler)
-	kind.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
+	kind.Create.Prepare = declare.Adapt(func(h *autoscalingv2.HorizontalPodAutoscaler) { enabled.drop(h, nil) })
 	kind.Create.Validate = declare.AdaptValidation(
-		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { g.validate(fld, h, nil) },
+		func(fld validate.Field, h *autoscalingv2.HorizontalPodAutoscaler) { enabled.validate(fld, h, nil) },
 	)
-	kind.Update.Prepare = declare.AdaptUpdate(g.drop)
-	kind.Update.Validate = declare.AdaptUpdateValidation(g.validate)
+	kind.Update.Prepare = declare.AdaptUpdate(enabled.drop)
+	kind.Update.Validate = declare.AdaptUpdateValidation(enabled.validate)
 	kind.Subresources = []registry.Subresource{declare.ValidatedStatus("HorizontalPodAutoscaler", validateStatus)}
 	return kind
 }
 
 // horizontalPodAutoscalersV1 declares the kind in v1. Its objects are stored in v2.
-func horizontalPodAutoscalersV1(g gates) *registry.Kind {
+func horizontalPodAutoscalersV1(enabled gates) *registry.Kind {
 	kind := autoscaler()
 	kind.Version = "v1"
 	kind.New = declare.New[autoscalingv1.HorizontalPodAutoscaler]
@@ -51,17 +51,19 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	resetStatus := func(h, old registry.Object) { copyAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
 	kind.Create.Prepare = func(h registry.Object) {
 		resetStatus(h, nil)
-		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), nil)
+		enabled.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), nil)
 	}
 	kind.Update.Prepare = func(h, old registry.Object) {
 		resetStatus(h, old)
-		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
+		enabled.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
 	}
 	kind.Create.Validate = declare.AdaptValidation(
-		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) { g.validate(fld, toV2(h), nil) },
+		func(fld validate.Field, h *autoscalingv1.HorizontalPodAutoscaler) {
+			enabled.validate(fld, toV2(h), nil)
+		},
 	)
 	kind.Update.Validate = declare.AdaptUpdateValidation(func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {
-		g.validate(fld, toV2(h), toV2(old))
+		enabled.validate(fld, toV2(h), toV2(old))
 	})
 	kind.Subresources = []registry.Subresource{
 		declare.ValidatedStatus("HorizontalPodAutoscaler", func(fld validate.Field, h, old *autoscalingv1.HorizontalPodAutoscaler) {

@@ -17,7 +17,7 @@ import (
 // FromV2beta1 converts a v2beta1 HorizontalPodAutoscaler through autoscaling/v1, whose annotations
 // have the metrics and conditions in the form of v2beta1.
 func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
-	h := &autoscalingv1.HorizontalPodAutoscaler{
+	autoscaler := &autoscalingv1.HorizontalPodAutoscaler{
 		ObjectMeta: old.ObjectMeta,
 		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(old.Spec.ScaleTargetRef),
@@ -31,51 +31,51 @@ func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv
 			DesiredReplicas:    old.Status.DesiredReplicas,
 		},
 	}
-	h.Annotations = maps.Clone(h.Annotations)
+	autoscaler.Annotations = maps.Clone(autoscaler.Annotations)
 	for key, value := range map[string]any{
 		metricsAnnotation:        old.Spec.Metrics,
 		currentMetricsAnnotation: old.Status.CurrentMetrics,
 		conditionsAnnotation:     old.Status.Conditions,
 	} {
-		delete(h.Annotations, key)
+		delete(autoscaler.Annotations, key)
 		data, err := json.Marshal(value)
 		if err != nil {
 			return nil, err
 		}
 		if string(data) != "null" {
-			if h.Annotations == nil {
-				h.Annotations = map[string]string{}
+			if autoscaler.Annotations == nil {
+				autoscaler.Annotations = map[string]string{}
 			}
-			h.Annotations[key] = string(data)
+			autoscaler.Annotations[key] = string(data)
 		}
 	}
-	return toV2(h), nil
+	return toV2(autoscaler), nil
 }
 
 // FromV2beta2 converts a v2beta2 HorizontalPodAutoscaler, which has the fields of v2 but tolerances
 // in annotations.
-func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
-	down, err := tolerance(h.Annotations, scaleDownToleranceAnnotation)
+func FromV2beta2(autoscaler *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
+	down, err := tolerance(autoscaler.Annotations, scaleDownToleranceAnnotation)
 	if err != nil {
 		return nil, err
 	}
-	quantity, err := tolerance(h.Annotations, scaleUpToleranceAnnotation)
+	quantity, err := tolerance(autoscaler.Annotations, scaleUpToleranceAnnotation)
 	if err != nil {
 		return nil, err
 	}
 	if down != nil || quantity != nil {
-		declare.SetDefaultPtr(&h.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
+		declare.SetDefaultPtr(&autoscaler.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
 	}
 	if down != nil {
-		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
-		h.Spec.Behavior.ScaleDown.Tolerance = down
+		declare.SetDefaultPtr(&autoscaler.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
+		autoscaler.Spec.Behavior.ScaleDown.Tolerance = down
 	}
 	if quantity != nil {
-		declare.SetDefaultPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
-		h.Spec.Behavior.ScaleUp.Tolerance = quantity
+		declare.SetDefaultPtr(&autoscaler.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
+		autoscaler.Spec.Behavior.ScaleUp.Tolerance = quantity
 	}
-	h.Annotations = withoutConversionAnnotations(h.Annotations)
-	return h, nil
+	autoscaler.Annotations = withoutConversionAnnotations(autoscaler.Annotations)
+	return autoscaler, nil
 }
 
 // tolerance returns the quantity in an annotation, or nil if it is absent.

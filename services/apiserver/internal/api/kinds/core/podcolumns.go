@@ -165,29 +165,29 @@ type podSummary struct {
 // summarize reduces the statuses of a pod's containers to one reason: the last problem of the pod,
 // or else its phase.
 func summarize(pod *corev1.Pod) podSummary {
-	s := podSummary{total: len(pod.Spec.Containers), reason: cmp.Or(pod.Status.Reason, string(pod.Status.Phase))}
+	out := podSummary{total: len(pod.Spec.Containers), reason: cmp.Or(pod.Status.Reason, string(pod.Status.Phase))}
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
 		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
-			s.reason = corev1.PodReasonSchedulingGated
+			out.reason = corev1.PodReasonSchedulingGated
 		}
 	}
-	all, sidecars, initializing := s.addInitContainers(pod)
-	s.restarts = all
+	all, sidecars, initializing := out.addInitContainers(pod)
+	out.restarts = all
 	if !initializing || isPodConditionTrue(pod, corev1.PodInitialized) {
 		// Restarts of completed init containers do not count, those of sidecars do.
-		s.restarts = sidecars
-		s.addContainers(pod)
+		out.restarts = sidecars
+		out.addContainers(pod)
 	}
 	if pod.DeletionTimestamp != nil {
 		switch {
 		case pod.Status.Reason == reasonNodeLost:
-			s.reason = "Unknown"
+			out.reason = "Unknown"
 		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
-			s.reason = "Terminating"
+			out.reason = "Terminating"
 		}
 	}
-	return s
+	return out
 }
 
 // addInitContainers adds the statuses of the init containers up to the first that has not

@@ -13,27 +13,28 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// event returns the kind of the group events.k8s.io.
-func event() *registry.Kind { return events.Kinds()[0] }
+// eventKind returns the kind of the group events.k8s.io.
+func eventKind() *registry.Kind { return events.Kinds()[0] }
 
 // convert converts an event between its versions.
-func convert[T registry.Object](t *testing.T, f func(registry.Object) (registry.Object, error), o registry.Object) T {
+func convert[T registry.Object](t *testing.T, conversion func(registry.Object) (registry.Object, error), obj registry.Object) T {
 	t.Helper()
-	out, err := f(o)
+	out, err := conversion(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out.(T)
 }
 
-// filler generates random events.
+// filler generates random events without a type.
 func filler(seed int64) *randfill.Filler {
-	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(m *metav1.TypeMeta, _ randfill.Continue) {})
+	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(_ *metav1.TypeMeta, _ randfill.Continue) {})
 }
 
-// TestConversionsAreInverse checks that both forms of an event have the same content.
+// TestConversionsAreInverse checks that a random event is the same after its conversion to the other
+// form and back.
 func TestConversionsAreInverse(t *testing.T) {
-	kind := event()
+	kind := eventKind()
 	for seed := int64(0); seed < 100; seed++ {
 		served, stored := &eventsv1.Event{}, &corev1.Event{}
 		filler(seed).Fill(served)
@@ -49,15 +50,16 @@ func TestConversionsAreInverse(t *testing.T) {
 	}
 }
 
-// TestFields checks each field, because conversions that are inverse may still mix up fields.
-func TestFields(t *testing.T) {
+// TestConversionKeepsEachField checks each field, because inverse conversions may still exchange
+// fields.
+func TestConversionKeepsEachField(t *testing.T) {
 	first := metav1.Unix(1, 0)
 	last := metav1.Unix(2, 0)
-	at := metav1.NewMicroTime(metav1.Unix(3, 0).Time)
+	eventTime := metav1.NewMicroTime(metav1.Unix(3, 0).Time)
 	served := &eventsv1.Event{
 		ObjectMeta:               metav1.ObjectMeta{Name: "e"},
-		EventTime:                at,
-		Series:                   &eventsv1.EventSeries{Count: 2, LastObservedTime: at},
+		EventTime:                eventTime,
+		Series:                   &eventsv1.EventSeries{Count: 2, LastObservedTime: eventTime},
 		ReportingController:      "rc",
 		ReportingInstance:        "ri",
 		Action:                   "a",
@@ -73,8 +75,8 @@ func TestFields(t *testing.T) {
 	}
 	want := &corev1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Name: "e"},
-		EventTime:           at,
-		Series:              &corev1.EventSeries{Count: 2, LastObservedTime: at},
+		EventTime:           eventTime,
+		Series:              &corev1.EventSeries{Count: 2, LastObservedTime: eventTime},
 		ReportingController: "rc",
 		ReportingInstance:   "ri",
 		Action:              "a",
@@ -88,7 +90,7 @@ func TestFields(t *testing.T) {
 		LastTimestamp:       last,
 		Count:               9,
 	}
-	if got := convert[*corev1.Event](t, event().Stored.ToStored, served); !equality.Semantic.DeepEqual(got, want) {
+	if got := convert[*corev1.Event](t, eventKind().Stored.ToStored, served); !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got stored form\n%+v, want\n%+v", got, want)
 	}
 }

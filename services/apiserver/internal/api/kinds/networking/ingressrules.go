@@ -52,22 +52,22 @@ type priorViolations struct {
 }
 
 // violationsOf returns the violations of an ingress, which may be nil.
-func violationsOf(old *networkingv1.Ingress) (v priorViolations) {
+func violationsOf(old *networkingv1.Ingress) (out priorViolations) {
 	if old == nil {
-		return v
+		return out
 	}
 	for i := range old.Spec.TLS {
 		name := old.Spec.TLS[i].SecretName
-		v.secret = v.secret || name != "" && len(validate.DNSSubdomain(name)) > 0
+		out.secret = out.secret || name != "" && len(validate.DNSSubdomain(name)) > 0
 	}
 	for i := range old.Spec.Rules {
 		r := &old.Spec.Rules[i]
 		if strings.Contains(r.Host, "*") {
 			found := validate.Check(func(fld validate.Field) { validatePaths(fld, r) })
-			v.wildcard = v.wildcard || len(found) > 0
+			out.wildcard = out.wildcard || len(found) > 0
 		}
 	}
-	return v
+	return out
 }
 
 // formatOfHost returns the format that a host must have.

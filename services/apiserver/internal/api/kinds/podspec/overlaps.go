@@ -113,30 +113,30 @@ type sortedFiles struct {
 
 // sortFiles returns the files in the order of their paths.
 func sortFiles(files []file) *sortedFiles {
-	n := len(files)
-	keys := make([]string, n)
-	s := &sortedFiles{fileAt: make([]int, n), positionOf: make([]int, n), parent: make([]int, n), end: make([]int, n)}
+	count := len(files)
+	keys := make([]string, count)
+	sorted := &sortedFiles{fileAt: make([]int, count), positionOf: make([]int, count), parent: make([]int, count), end: make([]int, count)}
 	for i := range files {
 		keys[i] = files[i].path + "/"
-		s.fileAt[i] = i
+		sorted.fileAt[i] = i
 	}
-	slices.SortStableFunc(s.fileAt, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
+	slices.SortStableFunc(sorted.fileAt, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 
 	// open is the innermost path that may contain the next one. Its parents are open as well.
 	open := -1
-	for position, i := range s.fileAt {
-		s.positionOf[i] = position
-		for open >= 0 && !strings.HasPrefix(keys[i], keys[s.fileAt[open]]) {
-			s.end[open] = position
-			open = s.parent[open]
+	for position, i := range sorted.fileAt {
+		sorted.positionOf[i] = position
+		for open >= 0 && !strings.HasPrefix(keys[i], keys[sorted.fileAt[open]]) {
+			sorted.end[open] = position
+			open = sorted.parent[open]
 		}
-		s.parent[position] = open
+		sorted.parent[position] = open
 		open = position
 	}
-	for ; open >= 0; open = s.parent[open] {
-		s.end[open] = n
+	for ; open >= 0; open = sorted.parent[open] {
+		sorted.end[open] = count
 	}
-	return s
+	return sorted
 }
 
 // overlapsBefore returns the files with a lower index that file i overlaps with, in order.
@@ -222,7 +222,7 @@ func (d *definedPorts) conflictsWith(containerPort *corev1.ContainerPort) []int 
 
 // addPortWarnings adds warnings for ports that are defined twice.
 func (w *warner) addPortWarnings() {
-	d := definedPorts{byContainerPort: map[portKey][]int{}, byHostPort: map[portKey][]int{}, byHostIP: map[portKey][]int{}}
+	defined := definedPorts{byContainerPort: map[portKey][]int{}, byHostPort: map[portKey][]int{}, byHostIP: map[portKey][]int{}}
 	eachContainer(w.spec, func(list string, i int, container *corev1.Container) {
 		for j := range container.Ports {
 			if w.isFull() {
@@ -237,8 +237,8 @@ func (w *warner) addPortWarnings() {
 					HostIP                  string
 				}{containerPort.Name, containerPort.HostPort, containerPort.ContainerPort, containerPort.Protocol, containerPort.HostIP})
 			}
-			for _, n := range d.conflictsWith(containerPort) {
-				other := d.all[n]
+			for _, n := range defined.conflictsWith(containerPort) {
+				other := defined.all[n]
 				switch o := other.port; {
 				case containerPort.HostIP == o.HostIP && containerPort.HostPort == o.HostPort:
 					w.warnf("%s: duplicate port definition with %s", path, other.path)
@@ -248,7 +248,7 @@ func (w *warner) addPortWarnings() {
 					w.warnf("%s: dangerously ambiguous port definition with %s", path, other.path)
 				}
 			}
-			d.add(definedPort{path, containerPort})
+			defined.add(definedPort{path, containerPort})
 		}
 	})
 }

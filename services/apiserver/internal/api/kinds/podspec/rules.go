@@ -74,11 +74,11 @@ type priorViolations struct {
 // newCheck returns a check of a pod or template. old and oldMeta are the spec and metadata of the
 // stored object. They are nil at creation.
 func (r *Rules) newCheck(isPod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
-	c := &check{Rules: r, isPod: isPod, spec: spec}
+	out := &check{Rules: r, isPod: isPod, spec: spec}
 	if old == nil {
-		return c
+		return out
 	}
-	prior := &c.prior
+	prior := &out.prior
 	prior.deletionCost = oldMeta != nil && !hasValidDeletionCost(oldMeta.Annotations)
 	prior.affinityValue = hasInvalidAffinityValue(old.Affinity)
 	prior.nodeValue = hasInvalidNodeValue(old.Affinity)
@@ -88,7 +88,7 @@ func (r *Rules) newCheck(isPod bool, spec, old *corev1.PodSpec, oldMeta *metav1.
 	prior.podResources = old.Resources != nil
 	prior.sidecarResize = slices.ContainsFunc(
 		old.InitContainers,
-		func(c corev1.Container) bool { return isSidecar(&c) && len(c.ResizePolicy) > 0 },
+		func(out corev1.Container) bool { return isSidecar(&out) && len(out.ResizePolicy) > 0 },
 	)
 	prior.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
 	prior.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
@@ -98,7 +98,7 @@ func (r *Rules) newCheck(isPod bool, spec, old *corev1.PodSpec, oldMeta *metav1.
 		prior.zeroSleep = prior.zeroSleep || hasZeroSleep(ctr.Lifecycle)
 		prior.hugePages = prior.hugePages || hasPartialHugePages(&ctr.Resources)
 	})
-	return c
+	return out
 }
 
 // The first argument of newCheck.

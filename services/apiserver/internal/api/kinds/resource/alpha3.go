@@ -12,9 +12,10 @@ import (
 // equals the first beta.
 const alpha3 = "v1alpha3"
 
-// resourceSlicesAlpha3 declares the alpha version of the kind, in which capacities are plain quantities.
-func resourceSlicesAlpha3(g gates) *registry.Kind {
-	kind := resourceSlices(g)
+// resourceSlicesAlpha3 declares the alpha version of the kind, in which capacities are plain
+// quantities.
+func resourceSlicesAlpha3(enabled gates) *registry.Kind {
+	kind := resourceSlices(enabled)
 	kind.Version = alpha3
 	kind.New, kind.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
 	kind.Parts = declare.SpecAccessors(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
@@ -43,7 +44,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 		changeCapacities(wrapQuantity)(device)
 		unnest("basic")(device)
 	}, "spec", "devices")
-	setPreparation(kind, g.dropSliceFieldsAlpha3)
+	setPreparation(kind, enabled.dropSliceFieldsAlpha3)
 	declare.SetValidation(kind, validateAsNewest[resourcev1alpha3.ResourceSlice](toNewest, validateSlice))
 	return kind
 }

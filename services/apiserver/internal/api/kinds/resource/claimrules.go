@@ -192,14 +192,14 @@ func (d deviceID) String() string { return d.driver + "/" + d.pool + "/" + d.dev
 
 // validateDeviceStatuses validates the statuses of devices, and requires that the devices are
 // allocated.
-func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceClaimStatus) {
+func validateDeviceStatuses(status validate.Field, claimStatus *resourcev1beta2.ResourceClaimStatus) {
 	allocated := validate.Set[deviceID]{}
-	if s.Allocation != nil {
-		allocated = validate.KeySet(s.Allocation.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
+	if claimStatus.Allocation != nil {
+		allocated = validate.KeySet(claimStatus.Allocation.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
 			return deviceID{r.Driver, r.Pool, r.Device}
 		})
 	}
-	validate.Each(status, "devices", s.Devices, func(fld validate.Field, d *resourcev1beta2.AllocatedDeviceStatus) {
+	validate.Each(status, "devices", claimStatus.Devices, func(fld validate.Field, d *resourcev1beta2.AllocatedDeviceStatus) {
 		validateDeviceID(fld, d.Driver, d.Pool, d.Device)
 		if id := (deviceID{d.Driver, d.Pool, d.Device}); !allocated.Has(id) {
 			fld.Invalid("", id.String(), "must be an allocated device in the claim")
@@ -211,7 +211,7 @@ func validateDeviceStatuses(status validate.Field, s *resourcev1beta2.ResourceCl
 		}
 		validate.Optional(fld, "networkData", d.NetworkData, validateNetworkData)
 	})
-	requireUnique(status, "devices", "deviceID", s.Devices, func(d *resourcev1beta2.AllocatedDeviceStatus) string {
+	requireUnique(status, "devices", "deviceID", claimStatus.Devices, func(d *resourcev1beta2.AllocatedDeviceStatus) string {
 		return deviceID{d.Driver, d.Pool, d.Device}.String()
 	})
 }

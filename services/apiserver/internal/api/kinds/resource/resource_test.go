@@ -57,7 +57,7 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 		for version, other := range versions {
 			if older := versions["v1beta1"]; other.Stored.FromStored != nil {
 				converted++
-				roundTrip(t, name+" "+version, older, other)
+				requireRoundTrip(t, name+" "+version, older, other)
 			}
 		}
 	}
@@ -66,18 +66,19 @@ func TestVersionsHaveTheSameContent(t *testing.T) {
 	}
 }
 
-// roundTrip converts random objects of the stored version to another version and back.
-func roundTrip(t *testing.T, name string, older, newer *registry.Kind) {
+// requireRoundTrip converts random objects of the stored version to another version and back, and
+// checks that they do not change.
+func requireRoundTrip(t *testing.T, name string, older, newer *registry.Kind) {
 	t.Helper()
 	for seed := range int64(200) {
 		want := older.New().(registry.Object)
 		filler(seed).Fill(want)
 		want.GetObjectKind().SetGroupVersionKind(older.GVK())
-		between, err := newer.Stored.FromStored(want)
+		converted, err := newer.Stored.FromStored(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := newer.Stored.ToStored(between)
+		got, err := newer.Stored.ToStored(converted)
 		if err != nil {
 			t.Fatal(err)
 		}

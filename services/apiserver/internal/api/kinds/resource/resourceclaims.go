@@ -13,7 +13,7 @@ import (
 )
 
 // resourceClaims declares the version of ResourceClaim that is stored, v1beta1.
-func resourceClaims(compile compiler, g gates) *registry.Kind {
+func resourceClaims(compile compiler, enabled gates) *registry.Kind {
 	kind := declare.Kind[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](&registry.Kind{
 		Names: registry.Names{Group: group, Version: stored, Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true},
 		Parts: declare.SpecStatusAccessors(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
@@ -26,14 +26,14 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 				return resourceClaim.Status.Allocation != nil, len(resourceClaim.Status.ReservedFor)
 			}),
 		},
-		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatus,
+		Subresources: []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", enabled.prepareClaimStatus,
 			validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, validateClaimStatus))},
 	})
 	setPreparation(kind, func(resourceClaim, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
-		g.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
+		enabled.withAdminAccess(grantsAdminAccess(old.Status.Allocation)).
 			dropClaimFields(resourceClaim.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaim](claimToNewest, compile.validateClaim))
@@ -56,8 +56,8 @@ func (compile compiler) validateClaim(fld validate.Field, resourceClaim, old *re
 
 // resourceClaimsBeta2 declares the newest version of ResourceClaim, v1beta2. Its Go type differs
 // from the stored version, so its objects are converted when they are read or written.
-func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
-	kind := resourceClaims(compile, g)
+func resourceClaimsBeta2(compile compiler, enabled gates) *registry.Kind {
+	kind := resourceClaims(compile, enabled)
 	kind.Version = newest
 	kind.New = declare.New[resourcev1beta2.ResourceClaim]
 	kind.NewList = declare.New[resourcev1beta2.ResourceClaimList]
@@ -73,11 +73,11 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
-		g.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
+		enabled.withAdminAccess(grantsAdminAccessBeta2(old.Status.Allocation)).
 			dropClaimFieldsBeta2(resourceClaim.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, compile.validateClaim)
-	kind.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", g.prepareClaimStatusBeta2, validateClaimStatus)}
+	kind.Subresources = []registry.Subresource{declare.ValidatedView("status", "ResourceClaim", enabled.prepareClaimStatusBeta2, validateClaimStatus)}
 	kind.Presentation.Columns = claimColumns(func(resourceClaim *resourcev1beta2.ResourceClaim) (bool, int) {
 		return resourceClaim.Status.Allocation != nil, len(resourceClaim.Status.ReservedFor)
 	})

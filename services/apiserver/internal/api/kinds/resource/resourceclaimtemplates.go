@@ -11,7 +11,7 @@ import (
 )
 
 // resourceClaimTemplates declares the version of ResourceClaimTemplate that is stored, v1beta1.
-func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
+func resourceClaimTemplates(compile compiler, enabled gates) *registry.Kind {
 	kind := declare.Kind[resourcev1beta1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplateList](&registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate",
@@ -27,7 +27,7 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 		if old == nil { // a create
 			old = &resourcev1beta1.ResourceClaimTemplate{}
 		}
-		g.dropClaimFields(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		enabled.dropClaimFields(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceClaimTemplate](templateToNewest, compile.validateTemplate))
 	return kind
@@ -57,8 +57,8 @@ func (compile compiler) validateTemplate(fld validate.Field, resourceClaimTempla
 
 // resourceClaimTemplatesBeta2 declares the newest version of ResourceClaimTemplate, v1beta2. Its Go
 // type differs from the stored version, so its objects are converted when they are read or written.
-func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
-	kind := resourceClaimTemplates(compile, g)
+func resourceClaimTemplatesBeta2(compile compiler, enabled gates) *registry.Kind {
+	kind := resourceClaimTemplates(compile, enabled)
 	kind.Version = newest
 	kind.New = declare.New[resourcev1beta2.ResourceClaimTemplate]
 	kind.NewList = declare.New[resourcev1beta2.ResourceClaimTemplateList]
@@ -71,7 +71,7 @@ func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
 		if old == nil { // a create
 			old = &resourcev1beta2.ResourceClaimTemplate{}
 		}
-		g.dropClaimFieldsBeta2(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		enabled.dropClaimFieldsBeta2(resourceClaimTemplate.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 	})
 	declare.SetValidation(kind, compile.validateTemplate)
 	return kind

@@ -19,7 +19,7 @@ type sliceNames struct{ node, driver, pool string }
 var sliceToNewest = changeEach(unnest("basic"), "spec", "devices")
 
 // resourceSlices declares the stored version of the kind.
-func resourceSlices(g gates) *registry.Kind {
+func resourceSlices(enabled gates) *registry.Kind {
 	kind := declare.Kind[resourcev1beta1.ResourceSlice, resourcev1beta1.ResourceSliceList](&registry.Kind{
 		Names:  registry.Names{Group: group, Version: stored, Resource: "resourceslices", Kind: "ResourceSlice"},
 		Parts:  declare.SpecAccessors(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
@@ -42,15 +42,15 @@ func resourceSlices(g gates) *registry.Kind {
 	describeSlices(kind, func(s *resourcev1beta1.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
-	setPreparation(kind, g.dropSliceFields)
+	setPreparation(kind, enabled.dropSliceFields)
 	declare.SetValidation(kind, validateAsNewest[resourcev1beta1.ResourceSlice](sliceToNewest, validateSlice))
 	return kind
 }
 
 // resourceSlicesBeta2 declares the newest version of the kind, which has another Go type and the
 // same storage.
-func resourceSlicesBeta2(g gates) *registry.Kind {
-	kind := resourceSlices(g)
+func resourceSlicesBeta2(enabled gates) *registry.Kind {
+	kind := resourceSlices(enabled)
 	kind.Version = newest
 	kind.New, kind.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
 	kind.Parts = declare.SpecAccessors(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
@@ -63,7 +63,7 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 			}
 		}
 	})
-	setPreparation(kind, g.dropSliceFieldsBeta2)
+	setPreparation(kind, enabled.dropSliceFieldsBeta2)
 	declare.SetValidation(kind, validateSlice)
 	describeSlices(kind, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}

@@ -75,21 +75,21 @@ type writer struct {
 func (w *writer) writeLine(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
 
 // writePackage writes the facts about the types of a package.
-func (w *writer) writePackage(s *source) error {
-	for _, name := range slices.Sorted(keysOf(s.enums)) {
-		if len(w.enums[s.path+"."+name]) == 0 {
+func (w *writer) writePackage(pkgSource *source) error {
+	for _, name := range slices.Sorted(keysOf(pkgSource.enums)) {
+		if len(w.enums[pkgSource.path+"."+name]) == 0 {
 			continue
 		}
-		w.writeLine("enum", s.path+"."+name)
-		for _, v := range w.enums[s.path+"."+name] {
+		w.writeLine("enum", pkgSource.path+"."+name)
+		for _, v := range w.enums[pkgSource.path+"."+name] {
 			w.writeLine("value", v.text, v.description)
 		}
 	}
-	for _, structure := range s.structs {
-		if !isDescribed(s.path, structure.name) {
+	for _, structure := range pkgSource.structs {
+		if !isDescribed(pkgSource.path, structure.name) {
 			continue
 		}
-		if err := w.writeType(s, structure); err != nil {
+		if err := w.writeType(pkgSource, structure); err != nil {
 			return fmt.Errorf("%s: %w", structure.name, err)
 		}
 	}
@@ -151,10 +151,10 @@ func typeFacts(t *structure, swaggerDoc string, own bool) (facts []string, err e
 
 // fieldFacts returns the facts about a field, "<name>=<value>". swaggerDoc is the description that
 // the method SwaggerDoc of its struct returns.
-func (s *source) fieldFacts(f field, swaggerDoc string) ([]string, error) {
+func (s *source) fieldFacts(described field, swaggerDoc string) ([]string, error) {
 	var facts []string
-	fieldMarks := marks(f.doc)
-	if d := description(f.doc); d != swaggerDoc && !s.isOwnPackage() {
+	fieldMarks := marks(described.doc)
+	if d := description(described.doc); d != swaggerDoc && !s.isOwnPackage() {
 		facts = append(facts, "doc="+toJSON(d))
 	}
 	for _, m := range []struct{ mark, fact string }{
@@ -174,13 +174,13 @@ func (s *source) fieldFacts(f field, swaggerDoc string) ([]string, error) {
 		}
 		facts = append(facts, "default="+text)
 	}
-	if strings.Contains("\n"+f.doc, "\n---\n") {
+	if strings.Contains("\n"+described.doc, "\n---\n") {
 		facts = append(facts, "cut=true")
 	}
 	switch {
-	case len(fieldMarks["required"]) > 0 && f.omitempty:
+	case len(fieldMarks["required"]) > 0 && described.omitempty:
 		facts = append(facts, "required=true")
-	case len(fieldMarks["optional"]) > 0 && len(fieldMarks["required"]) == 0 && !f.omitempty:
+	case len(fieldMarks["optional"]) > 0 && len(fieldMarks["required"]) == 0 && !described.omitempty:
 		facts = append(facts, "required=false")
 	}
 	return facts, nil

@@ -76,7 +76,7 @@ func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 // parse reads the declarations and comments of a package. path is its import path, dir its
 // directory, and names are the names of its files. It skips generated files.
 func parse(path, dir string, names []string) (*source, error) {
-	s := &source{
+	out := &source{
 		path:       path,
 		enums:      map[string]bool{},
 		consts:     map[string]string{},
@@ -98,11 +98,11 @@ func parse(path, dir string, names []string) (*source, error) {
 	for _, file := range files {
 		for _, d := range file.Decls {
 			if g, ok := d.(*ast.GenDecl); ok {
-				s.addDeclaration(file, g)
+				out.addDeclaration(file, g)
 			}
 		}
 	}
-	return s, nil
+	return out, nil
 }
 
 // addDeclaration adds the types, constants and descriptions in a declaration.
@@ -141,7 +141,7 @@ func (s *source) addType(field *ast.File, typeSpec *ast.TypeSpec, doc string) {
 	}
 	switch typ := typeSpec.Type.(type) {
 	case *ast.StructType:
-		st := &structure{name: typeSpec.Name.Name, doc: doc}
+		declared := &structure{name: typeSpec.Name.Name, doc: doc}
 		for _, field := range typ.Fields.List {
 			if field.Tag == nil {
 				continue
@@ -151,10 +151,10 @@ func (s *source) addType(field *ast.File, typeSpec *ast.TypeSpec, doc string) {
 				continue
 			}
 			if parsed := parseField(field, reflect.StructTag(tag)); parsed.json != "" && parsed.json != "-" {
-				st.fields = append(st.fields, parsed)
+				declared.fields = append(declared.fields, parsed)
 			}
 		}
-		s.structs = append(s.structs, st)
+		s.structs = append(s.structs, declared)
 	default:
 		if len(marks(doc)["enum"]) > 0 {
 			s.enums[typeSpec.Name.Name] = true
