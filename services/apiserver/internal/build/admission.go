@@ -245,8 +245,8 @@ func newPlugin(factory pluginFactory, name string, file *configuration.File) (an
 	if err != nil {
 		return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
 	}
-	if initialized2, ok := plugin.(initializer); ok {
-		if err := initialized2.ValidateInitialization(); err != nil {
+	if checker, ok := plugin.(initializer); ok {
+		if err := checker.ValidateInitialization(); err != nil {
 			return nil, fmt.Errorf("failed to initialize admission plugin %q: %w", name, err)
 		}
 	}

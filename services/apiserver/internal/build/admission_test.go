@@ -16,17 +16,17 @@ import (
 func startError(t *testing.T, change func(dir string, options *config.Options)) string {
 	t.Helper()
 	dir := t.TempDir()
-	o := testOptions(t, dir)
-	change(dir, o)
-	if err := o.Complete(); err != nil {
+	serverOptions := testOptions(t, dir)
+	change(dir, serverOptions)
+	if err := serverOptions.Complete(); err != nil {
 		return err.Error()
 	}
-	if errs := o.Validate(); len(errs) > 0 {
+	if errs := serverOptions.Validate(); len(errs) > 0 {
 		return errs[0].Error()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := buildAndRelease(ctx, o, slog.New(slog.DiscardHandler)); err != nil {
+	if err := buildAndRelease(ctx, serverOptions, slog.New(slog.DiscardHandler)); err != nil {
 		return err.Error()
 	}
 	return ""

@@ -54,33 +54,33 @@ func Run(ctx context.Context, options *config.Options, log *slog.Logger) error {
 
 // build creates the parts of the server. It adds their tasks and their release functions to
 // lifetime, even if it returns an error. The caller must close lifetime.
-func build(ctx context.Context, options *config.Options, log *slog.Logger, lifetime *lifecycle) (a *apiServer, err error) {
+func build(ctx context.Context, options *config.Options, log *slog.Logger, lifetime *lifecycle) (server *apiServer, err error) {
 	options.Features.Warn(log)
 	options.Compatibility.Warn(log)
 	options.WarnInsecure(log)
 
-	a = &apiServer{}
+	server = &apiServer{}
 	registry := metrics.New()
-	if a.listener, err = newListener(options, log, registry, lifetime); err != nil {
+	if server.listener, err = newListener(options, log, registry, lifetime); err != nil {
 		return nil, err
 	}
-	if a.base, err = newBase(ctx, options, log, registry, a.listener, lifetime); err != nil {
+	if server.base, err = newBase(ctx, options, log, registry, server.listener, lifetime); err != nil {
 		return nil, err
 	}
-	audit, err := newAuditing(a.base, &options.Audit, overload.PrincipalLimiter{Queue: a.listener.server.LongResponses()})
+	audit, err := newAuditing(server.base, &options.Audit, overload.PrincipalLimiter{Queue: server.listener.server.LongResponses()})
 	if err != nil {
 		return nil, err
 	}
-	if a.catalogs, err = newCatalogs(a.base, options); err != nil {
+	if server.catalogs, err = newCatalogs(server.base, options); err != nil {
 		return nil, err
 	}
-	if a.stores, err = newStores(ctx, a.base, options, a.catalogs, audit.auditor); err != nil {
+	if server.stores, err = newStores(ctx, server.base, options, server.catalogs, audit.auditor); err != nil {
 		return nil, err
 	}
-	if a.caches, err = newCaches(a.base, options, a.catalogs, a.stores); err != nil {
+	if server.caches, err = newCaches(server.base, options, server.catalogs, server.stores); err != nil {
 		return nil, err
 	}
-	return a, a.serveAPI(ctx, options, audit)
+	return server, server.serveAPI(ctx, options, audit)
 }
 
 // serveAPI creates the parts that serve the API from the stores and caches.
@@ -144,17 +144,17 @@ func (a *apiServer) serveAPI(ctx context.Context, options *config.Options, audit
 // newMainHandler creates the handler of all requests. It also creates the documents about the API
 // and the health checks, which the handler serves.
 func (a *apiServer) newMainHandler(options *config.Options, api *handlers.API) (http.Handler, error) {
-	b, security, extensions := a.base, a.security, a.delegates.extensions
+	base, security, extensions := a.base, a.security, a.delegates.extensions
 	otherPaths := func() []string { return pathsOutsideAPI(options, a.listener.health, security.authn.issuerPaths()) }
-	docs, err := newDocuments(b, options, a.catalogs, a.sets.respond,
+	docs, err := newDocuments(base, options, a.catalogs, a.sets.respond,
 		security.authn.documents != nil, otherPaths, extensions, a.custom.informer)
 	if err != nil {
 		return nil, err
 	}
-	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, extensions)
-	followAPIServices(b, a.caches, extensions, docs.custom, registrations)
+	registrations := newRegistrations(base, a.caches, a.sets, a.custom.informer, extensions)
+	followAPIServices(base, a.caches, extensions, docs.custom, registrations)
 	ready := &readiness{
-		gates:       b.gates,
+		gates:       base.gates,
 		stores:      a.stores,
 		caches:      a.caches,
 		custom:      a.custom,
@@ -163,11 +163,11 @@ func (a *apiServer) newMainHandler(options *config.Options, api *handlers.API) (
 		controllers: a.controllers,
 	}
 	ready.addHealthChecks(a.listener.health, options)
-	routes, err := newRouter(b, options, a.listener, a.stores, security, api, docs)
+	routes, err := newRouter(base, options, a.listener, a.stores, security, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(b, options, a.listener.server, routes, a.sets, security, a.custom, a.delegates,
+	return newHandler(base, options, a.listener.server, routes, a.sets, security, a.custom, a.delegates,
 		a.controllers.storageVersions, ready.reloading)
 }
 
@@ -287,7 +287,7 @@ func newBase(
 	options *config.Options,
 	log *slog.Logger,
 	metrics *prometheus.Registry,
-	l *listener,
+	bound *listener,
 	lifetime *lifecycle,
 ) (*base, error) {
 	host, err := options.Hostname()
@@ -307,7 +307,7 @@ func newBase(
 		host:           host,
 		identity:       bootstrap.Identity(host),
 		root:           path.Join("/", options.Etcd.Prefix),
-		endpoint:       endpoint{port: l.port, address: l.address},
+		endpoint:       endpoint{port: bound.port, address: bound.address},
 	}
 	if result.egress, err = newEgress(options.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err

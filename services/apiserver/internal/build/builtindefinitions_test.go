@@ -56,7 +56,7 @@ func TestDefinitionInBuiltInGroupServesNothing(t *testing.T) {
 }
 
 // TestForgedDefinitionServesNothing writes a definition into the store that the API rejects. It
-// waitUntilPublished nothing, and its deletion keeps the objects of other resources.
+// serves nothing, and its deletion keeps the objects of other resources.
 func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)

@@ -14,15 +14,15 @@ import (
 )
 
 // createNode creates a node whose kubelet has a URL.
-func (api *testServer) createNode(name, at string) {
+func (api *testServer) createNode(name, kubeletURL string) {
 	api.t.Helper()
-	u, err := url.Parse(at)
+	parsed, err := url.Parse(kubeletURL)
 	if err != nil {
 		api.t.Fatal(err)
 	}
 	api.mustSend(201, "POST", "/api/v1/nodes",
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
-			name, u.Hostname(), u.Port()))
+			name, parsed.Hostname(), parsed.Port()))
 }
 
 // echo responds with the request.

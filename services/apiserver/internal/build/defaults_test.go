@@ -25,16 +25,16 @@ import (
 // optionsFromFlags returns the completed options of a command line.
 func optionsFromFlags(t *testing.T, args ...string) *config.Options {
 	t.Helper()
-	o := config.NewOptions()
+	serverOptions := config.NewOptions()
 	dir := t.TempDir()
 	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
 		"--data-dir="+filepath.Join(dir, "data"))
 	var output strings.Builder
 	run := func(context.Context, *slog.Logger) error { return nil }
-	if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &output); code != options.ExitOK {
+	if code := options.Main(t.Context(), config.Name, config.Short, serverOptions, run, args, io.Discard, &output); code != options.ExitOK {
 		t.Fatal(output.String())
 	}
-	return o
+	return serverOptions
 }
 
 // TestAlwaysAllowDisablesAnonymousAuth checks that without authorization flags everything is

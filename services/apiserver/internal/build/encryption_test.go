@@ -31,6 +31,7 @@ func encrypting(resources string, providers ...string) string {
 		resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
 }
 
+// keyed returns a provider with one key.
 func keyed(provider, name, secret string) string {
 	return fmt.Sprintf("%s: {keys: [{name: %s, secret: %s}]}", provider, name, secret)
 }
@@ -59,8 +60,10 @@ func encrypted(t *testing.T, configuration string, change func(*config.Options))
 	}), file
 }
 
+// reloading enables the automatic reload of the configuration.
 func reloading(options *config.Options) { options.Encryption.Reload = true }
 
+// secret returns a secret with one value.
 func secret(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"k":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
 }
@@ -78,14 +81,14 @@ func (api *testServer) stored(key string) []byte {
 // reloadConfiguration writes a configuration and waits until it is loaded.
 func (api *testServer) reloadConfiguration(file, configuration string) {
 	api.t.Helper()
-	was := api.server.stores.encryptionConfig.Current()
+	previous := api.server.stores.encryptionConfig.Current()
 	replaceFile(api.t, file, configuration)
-	api.waitUntil("taken up", func() bool { return api.server.stores.encryptionConfig.Current() != was })
+	api.waitUntil("loaded", func() bool { return api.server.stores.encryptionConfig.Current() != previous })
 }
 
-// TestDecryptionErrorsMatchRecordings replays the errors for values that cannot be decrypted. One difference is
-// intended: our cache is ready and has all readable objects, so a list gets the error of a
-// collection deletion instead of 429.
+// TestDecryptionErrorsMatchRecordings checks that the errors for values that cannot be decrypted equal the
+// recorded ones. One difference is intended: the cache of this server is ready and has all intact objects,
+// so a list gets the error of a collection deletion instead of 429.
 func TestDecryptionErrorsMatchRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -103,15 +106,15 @@ func TestDecryptionErrorsMatchRecordings(t *testing.T) {
 		}
 		api.mustSend(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
 	}
-	reopened := func(configuration string) {
+	reload := func(configuration string) {
 		t.Helper()
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
 		before := api.metricValue(loads)
 		api.reloadConfiguration(file, configuration)
 		api.waitUntil("reloaded", func() bool { return api.metricValue(loads) > before })
 	}
-	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
-	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
+	reload(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
+	reload(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
 	for _, exchange := range readRecording(t, "encryption", "read-errors.json") {
 		switch {
 		case exchange.Configuration != "":
@@ -119,7 +122,7 @@ func TestDecryptionErrorsMatchRecordings(t *testing.T) {
 			if strings.Contains(exchange.Name, "no identity") {
 				api.overwrite(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
 			}
-			reopened(configuration)
+			reload(configuration)
 			if strings.Contains(exchange.Name, "other secrets") {
 				api.overwrite(at+"bad1", "k8s:enc:aescbc:v1:k1:")
 				api.overwrite(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
@@ -156,12 +159,13 @@ func TestDecryptionErrorsMatchRecordings(t *testing.T) {
 	api.waitUntil("ready", func() bool { return api.get("/readyz").code == http.StatusOK })
 }
 
-// TestEncryptionConfigIsReloaded replays reloads of the configuration.
+// TestEncryptionConfigIsReloaded checks the effects of reloads on stored values, reads, watches, health
+// checks and metrics. An invalid or missing file keeps the previous configuration.
 func TestEncryptionConfigIsReloaded(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
-	checks := func(path string, wantKMS bool) {
+	checkHealth := func(path string, wantKMS bool) {
 		t.Helper()
 		body := string(api.get(path + "?verbose").body)
 		if want := "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n"; !strings.Contains(body, want) {
@@ -171,9 +175,9 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 			t.Errorf("%s: got check kms-providers: %t, want %t", path, got, wantKMS)
 		}
 	}
-	checks("/livez", false)
-	checks("/readyz", true)
-	checks("/healthz", true)
+	checkHealth("/livez", false)
+	checkHealth("/readyz", true)
+	checkHealth("/healthz", true)
 	api.mustSend(200, "GET", "/readyz/kms-providers", "")
 	api.mustSend(404, "GET", "/livez/kms-providers", "")
 	api.mustSend(201, "POST", secrets, secret("first", "value"))
@@ -204,7 +208,7 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 			watchOf(api, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
 	api.reloadConfiguration(file, encrypting("secrets", "identity: {}"))
-	api.waitUntil("read no more", func() bool { return api.get(secrets+"/first").code == 500 })
+	api.waitUntil("unreadable", func() bool { return api.get(secrets+"/first").code == 500 })
 	if text := fmt.Sprint(api.get(secrets + "/first").field("message")); text != "Internal error occurred: no matching prefix found" {
 		t.Errorf("got message %s, want %q", text, "Internal error occurred: no matching prefix found")
 	}
@@ -213,8 +217,8 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 		t.Errorf("stored is %.40q, want unencrypted protobuf, prefix %q", got, "k8s\x00")
 	}
 	api.mustSend(500, "GET", secrets, "")
-	for _, w := range watches {
-		if got := w.next(); got != "ADDED fourth" {
+	for _, watch := range watches {
+		if got := watch.next(); got != "ADDED fourth" {
 			t.Errorf("got event %s, want ADDED fourth", got)
 		}
 	}
@@ -285,8 +289,8 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	}
 }
 
-// TestEncryptedDataIsNotStoredInPlainText searches files and messages between replicas for plain
-// text.
+// TestEncryptedDataIsNotStoredInPlainText checks that neither the data directory nor the messages between
+// replicas contain the plain text of encrypted objects.
 func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -307,21 +311,21 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	}
 	t.Cleanup(listener.Close)
 	const plain, marker = "this text is secret", "a public marker"
-	said := make(chan []byte, 10_000)
-	if _, err := listener.Subscribe(">", func(m *nats.Msg) { said <- m.Data }); err != nil {
+	messages := make(chan []byte, 10_000)
+	if _, err := listener.Subscribe(">", func(m *nats.Msg) { messages <- m.Data }); err != nil {
 		t.Fatal(err)
 	}
 
 	// 2. Write objects of several kinds that contain the plain text.
-	var data string
+	var dataDir string
 	api, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(options *config.Options) {
 		onEtcd(t)(options)
 		options.Fanout.Servers = []string{bus.ClientURL()}
-		data = options.Etcd.DataDir
+		dataDir = options.Etcd.DataDir
 	})
 	// Changes are published only on request.
-	ask := func() { _ = listener.Publish("binnacle."+api.options.Fanout.ClusterID+".ask", nil) }
-	ask()
+	requestChanges := func() { _ = listener.Publish("binnacle."+api.options.Fanout.ClusterID+".ask", nil) }
+	requestChanges()
 	api.mustSend(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	api.waitUntil("served", func() bool { return api.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
@@ -335,39 +339,39 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	// 3. Search the messages and the data directory for the plain text. An unencrypted marker
 	// proves that the search works.
 	api.overwrite("/registry/marker", marker)
-	found := 0
-	count := func(where string, b []byte) {
-		if bytes.Contains(b, []byte(plain)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
+	markers := 0
+	search := func(where string, message []byte) {
+		if bytes.Contains(message, []byte(plain)) || bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
 			t.Errorf("%s contains the plain text, want it encrypted", where)
 		}
-		if bytes.Contains(b, []byte(marker)) {
-			found++
+		if bytes.Contains(message, []byte(marker)) {
+			markers++
 		}
 	}
 	api.waitUntil("published", func() bool {
-		ask()
+		requestChanges()
 		for {
 			select {
-			case b := <-said:
-				count("a message", b)
+			case message := <-messages:
+				search("a message", message)
 			default:
-				return found > 0
+				return markers > 0
 			}
 		}
 	})
-	found = 0
-	err = filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+	markers = 0
+	err = filepath.WalkDir(dataDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		b, err := os.ReadFile(path)
-		count(path, b)
+		message, err := os.ReadFile(path)
+		search(path, message)
 		return err
 	})
 	if err != nil {
 		t.Errorf("search of the data directory: %v", err)
 	}
-	if found == 0 {
+	if markers == 0 {
 		t.Error("got no file with the public marker, want one: the search finds nothing")
 	}
 
@@ -388,8 +392,8 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	}
 }
 
-// TestServerStartsWithoutKMSPlugin checks that the server starts and reports missing plugins, that other
-// resources work, and that the rest recovers with the plugin.
+// TestServerStartsWithoutKMSPlugin checks that the server starts without a KMS plugin and reports it, that
+// resources without encryption work, and that encrypted resources work once the plugin runs.
 func TestServerStartsWithoutKMSPlugin(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -406,7 +410,7 @@ func TestServerStartsWithoutKMSPlugin(t *testing.T) {
 		"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404,
 		"/livez/kms-providers": 404, "/livez": 200,
 	} {
-		api.waitUntil("answered by "+path, func() bool { return api.get(path).code == want })
+		api.waitUntil("expected status of "+path, func() bool { return api.get(path).code == want })
 	}
 	rejected := api.mustSend(500, "POST", secrets, secret("s", "value"))
 	if text := fmt.Sprint(rejected.field("message")); text != "Internal error occurred: got unexpected nil transformer" {
@@ -425,15 +429,15 @@ func TestServerStartsWithoutKMSPlugin(t *testing.T) {
 func TestEncryptionMetricsMatchRecordings(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
-	a.mustSend(201, "POST", secrets, secret("s", "value"))
-	a.mustSend(200, "GET", secrets+"/s", "")
-	body := string(a.get("/metrics").body)
-	for _, x := range readRecordedMetrics(t) {
-		if !strings.Contains(body, "# TYPE "+x.Name+" "+x.Type+"\n") {
-			t.Errorf("got no metric %s, want a %s", x.Name, x.Type)
+	api, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
+	api.mustSend(201, "POST", secrets, secret("s", "value"))
+	api.mustSend(200, "GET", secrets+"/s", "")
+	body := string(api.get("/metrics").body)
+	for _, recorded := range readRecordedMetrics(t) {
+		if !strings.Contains(body, "# TYPE "+recorded.Name+" "+recorded.Type+"\n") {
+			t.Errorf("got no metric %s, want a %s", recorded.Name, recorded.Type)
 		}
-		for _, sample := range x.Samples {
+		for _, sample := range recorded.Samples {
 			if series := sample[:strings.LastIndexByte(sample, ' ')]; !strings.Contains(body, "\n"+series+" ") {
 				t.Errorf("got no series %s, want one", series)
 			}
@@ -445,13 +449,13 @@ func TestEncryptionMetricsMatchRecordings(t *testing.T) {
 // configuration file.
 func TestEncryptionReloadNeedsFile(t *testing.T) {
 	t.Parallel()
-	o := testOptions(t, t.TempDir())
-	o.Encryption.Reload = true
+	options := testOptions(t, t.TempDir())
+	options.Encryption.Reload = true
 	found := false
-	for _, err := range o.Validate() {
+	for _, err := range options.Validate() {
 		found = found || err == encryption.ErrWithoutFile
 	}
 	if !found {
-		t.Error("got the feature accepted, want it rejected")
+		t.Error("got the reload accepted without a file, want it rejected")
 	}
 }

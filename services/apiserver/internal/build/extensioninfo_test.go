@@ -32,11 +32,11 @@ func TestExtensionAuthenticationConfigMapIsRepaired(t *testing.T) {
 	})
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	data := func() map[string]any {
-		d, _ := api.get(at).field("data").(map[string]any)
-		return d
+		configMapData, _ := api.get(at).field("data").(map[string]any)
+		return configMapData
 	}
 	api.waitUntil("published", func() bool { return len(data()) == 7 })
-	d := data()
+	configMapData := data()
 	for key, want := range map[string]string{
 		"requestheader-client-ca-file":       string(first),
 		"requestheader-allowed-names":        `["front-proxy-client"]`,
@@ -45,11 +45,11 @@ func TestExtensionAuthenticationConfigMapIsRepaired(t *testing.T) {
 		"requestheader-group-headers":        `["X-Remote-Group"]`,
 		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	} {
-		if d[key] != want {
-			t.Errorf("%s: got %q, want %v", key, d[key], want)
+		if configMapData[key] != want {
+			t.Errorf("%s: got %q, want %v", key, configMapData[key], want)
 		}
 	}
-	if ca, _ := d["client-ca-file"].(string); !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") {
+	if ca, _ := configMapData["client-ca-file"].(string); !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") {
 		t.Errorf("got client-ca-file %q, want a PEM certificate", ca)
 	}
 
@@ -69,13 +69,13 @@ func TestExtensionAuthenticationConfigMapIsRepaired(t *testing.T) {
 		"more":                           "x",
 	})
 	api.waitUntil("mended", func() bool {
-		d := data()
-		clients, _ := d["client-ca-file"].(string)
-		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
-			d["requestheader-group-headers"] == `["X-Remote-Group"]` &&
-			d["requestheader-client-ca-file"] == string(first) &&
-			d["requestheader-username-headers"] == `["X-Remote-User"]` &&
-			d["more"] == "x" &&
+		configMapData := data()
+		clients, _ := configMapData["client-ca-file"].(string)
+		return configMapData["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
+			configMapData["requestheader-group-headers"] == `["X-Remote-Group"]` &&
+			configMapData["requestheader-client-ca-file"] == string(first) &&
+			configMapData["requestheader-username-headers"] == `["X-Remote-User"]` &&
+			configMapData["more"] == "x" &&
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
 	if api.get(at).resourceVersion() == before {

@@ -169,15 +169,15 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := testOptions(t, t.TempDir())
-			external(t, signer)(o)
-			test.change(o)
-			if err := o.Complete(); err != nil {
+			serverOptions := testOptions(t, t.TempDir())
+			external(t, signer)(serverOptions)
+			test.change(serverOptions)
+			if err := serverOptions.Complete(); err != nil {
 				t.Fatal(err)
 			}
-			err := fmt.Errorf("%v", o.Validate())
-			if len(o.Validate()) == 0 {
-				err = buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
+			err := fmt.Errorf("%v", serverOptions.Validate())
+			if len(serverOptions.Validate()) == 0 {
+				err = buildAndRelease(t.Context(), serverOptions, slog.New(slog.DiscardHandler))
 			}
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s", err, test.want)

@@ -209,19 +209,19 @@ type router struct {
 // newRouter creates the router.
 func newRouter(
 	base *base,
-	o *config.Options,
+	serverOptions *config.Options,
 	listener *listener,
 	stores *stores,
 	sec *security,
 	api *handlers.API,
 	docs *documents,
 ) (*router, error) {
-	gatherer, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(base.metrics), base.log)
+	gatherer, err := serverOptions.Metrics.Gatherer(stores.overrideClusters.gatherer(base.metrics), base.log)
 	if err != nil {
 		return nil, err
 	}
 	serveMetrics := metrics.Handler
-	if o.Debug.Profiling {
+	if serverOptions.Debug.Profiling {
 		serveMetrics = metrics.HandlerWithReset
 	}
 	mux := &routing.Mux{
@@ -233,11 +233,11 @@ func newRouter(
 		SLIs:      serveMetrics(listener.health.SLIs(), base.log),
 		OpenAPI:   docs.openapi,
 		Issuer:    sec.authn.documents,
-		Profiling: o.Debug.Profiling,
+		Profiling: serverOptions.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(base.log, n) },
 	}
-	addZPages(mux, o)
-	if o.Debug.LogFiles {
+	addZPages(mux, serverOptions)
+	if serverOptions.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
 	return &router{mux: mux, updateDocuments: docs.custom.WithRefresh}, nil
@@ -262,7 +262,7 @@ func newHandler(
 	if err != nil {
 		return nil, err
 	}
-	c := server.Config{
+	serverConfig := server.Config{
 		Mux:             routes.mux,
 		UpdateDocuments: routes.updateDocuments,
 		Responder:       sets.respond,
@@ -290,9 +290,9 @@ func newHandler(
 		Traces:                  base.traces,
 	}
 	if versions != nil {
-		c.StorageVersionPending = versions.WritesBlocked
+		serverConfig.StorageVersionPending = versions.WritesBlocked
 	}
-	return server.Handler(c)
+	return server.Handler(serverConfig)
 }
 
 // pathsOutsideAPI returns the paths that are served in addition to the API, for discovery. issuer

@@ -18,14 +18,14 @@ import (
 // of processors.
 const parallelTests = 8
 
-func TestMain(m *testing.M) {
+func TestMain(tests *testing.M) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(parallelTests))
 	}
-	code := m.Run()
+	code := tests.Run()
 	if err := common.close(); err != nil {
 		fmt.Fprintln(os.Stderr, "the shared server:", err)
 		code = 1

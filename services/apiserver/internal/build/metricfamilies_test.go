@@ -31,24 +31,24 @@ func (api *testServer) metricFamilies() map[string]*dto.MetricFamily {
 	return out
 }
 
-// missing lists families that do not apply, by name or prefix, with reasons.
+// missing lists the families of Kubernetes that this server lacks, by name or prefix, with reasons.
 var missing = map[string]string{
 	"workqueue_":               "no part of the server has a work queue",
-	"rest_client_exec_plugin_": "client-go tells this of a whole process alone",
-	"rest_client_transport_":   "client-go tells this of a whole process alone",
-	"grpc_client_":             "there are none with the embedded etcd; TestEtcdCallsAreCounted",
+	"rest_client_exec_plugin_": "client-go measures only the whole process",
+	"rest_client_transport_":   "client-go measures only the whole process",
+	"grpc_client_":             "only calls of an external etcd are counted",
 }
 
-// sometimes lists families that may be absent.
+// sometimes lists families that may be absent, by name or prefix, with the condition for their presence.
 var sometimes = map[string]string{
-	"apiserver_audit_":                    "where there is an audit log",
-	"apiserver_envelope_encryption_":      "where something is encrypted at rest",
-	"apiserver_storage_data_key_":         "where something is encrypted at rest",
-	"apiserver_storage_envelope_":         "where something is encrypted at rest",
-	"serviceaccount_":                     "once such a token is used; TestUsesOfLegacyTokensAreNoted",
+	"apiserver_audit_":                    "with an audit log",
+	"apiserver_envelope_encryption_":      "with encryption at rest",
+	"apiserver_storage_data_key_":         "with encryption at rest",
+	"apiserver_storage_envelope_":         "with encryption at rest",
+	"serviceaccount_":                     "once a service account token is used",
 	"apiserver_flowcontrol_demand_seats_": "after the first adjustment",
 	"apiserver_flowcontrol_target_seats":  "after the first adjustment",
-	"go_":                                 "which there are depends on the release of Go; TestEveryProcessHasItsBasicMetrics",
+	"go_":                                 "depending on the release of Go",
 }
 
 // among reports whether a name or one of its prefixes is in a list.
@@ -61,7 +61,7 @@ func among(list map[string]string, name string) bool {
 	return false
 }
 
-// shapes lists the types and labels of families in kube-apiserver.
+// shapes holds the type, the number of buckets and the labels of families in kube-apiserver.
 var shapes = map[string]string{
 	"aggregator_discovery_aggregation_count_total":                   "COUNTER",
 	"aggregator_unavailable_apiservice":                              "GAUGE name",
@@ -130,14 +130,14 @@ var shapes = map[string]string{
 
 // shape returns the type, the number of buckets and the labels of a family.
 func shape(family *dto.MetricFamily) string {
-	m := family.Metric[0]
+	metric := family.Metric[0]
 	parts := []string{family.GetType().String()}
-	if h := m.Histogram; h != nil {
-		parts = append(parts, fmt.Sprint(len(h.Bucket)))
+	if histogram := metric.Histogram; histogram != nil {
+		parts = append(parts, fmt.Sprint(len(histogram.Bucket)))
 	}
 	var labels []string
-	for _, l := range m.Label {
-		labels = append(labels, l.GetName())
+	for _, label := range metric.Label {
+		labels = append(labels, label.GetName())
 	}
 	slices.Sort(labels)
 	return strings.Join(append(parts, labels...), " ")
@@ -179,7 +179,7 @@ func TestMetricFamiliesOfKubernetes(t *testing.T) {
 	}
 	for name, want := range shapes {
 		if metricFamily := got[name]; metricFamily != nil && shape(metricFamily) != want {
-			t.Errorf("%s is %s, want %s", name, shape(metricFamily), want)
+			t.Errorf("%s: got %s, want %s", name, shape(metricFamily), want)
 		} else if metricFamily == nil {
 			t.Errorf("got no metric %s, want it", name)
 		}
@@ -200,8 +200,8 @@ func TestMetricsCountRequests(t *testing.T) {
 	count := func(name string, labels ...string) (value float64) {
 		for _, metric := range got[name].GetMetric() {
 			all := map[string]string{}
-			for _, l := range metric.Label {
-				all[l.GetName()] = l.GetValue()
+			for _, label := range metric.Label {
+				all[label.GetName()] = label.GetValue()
 			}
 			fits := true
 			for i := 0; i < len(labels); i += 2 {
@@ -305,10 +305,10 @@ func TestMetricsFlagsLimitMetrics(t *testing.T) {
 		t.Error("got disabled metrics, want none")
 	}
 	codes := map[string]bool{}
-	for _, m := range got["apiserver_request_total"].GetMetric() {
-		for _, l := range m.Label {
-			if l.GetName() == "code" {
-				codes[l.GetValue()] = true
+	for _, metric := range got["apiserver_request_total"].GetMetric() {
+		for _, label := range metric.Label {
+			if label.GetName() == "code" {
+				codes[label.GetValue()] = true
 			}
 		}
 	}
@@ -339,7 +339,7 @@ func (api *testServer) sendMeasuredRequests() {
 	api.mustSend(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
 	api.mustSend(201, "POST", apiServicesPath,
 		`{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
-	api.waitUntil("looked for", func() bool {
+	api.waitUntil("checking APIServices", func() bool {
 		shown := map[string]bool{}
 		for _, m := range api.metricFamilies()["aggregator_unavailable_apiservice"].GetMetric() {
 			shown[m.Label[0].GetValue()] = true
@@ -360,13 +360,13 @@ func (api *testServer) createObservedConfigMap() {
 			review.Request.UID)
 	}))
 	api.t.Cleanup(server.Close)
-	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+	caBundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
 		Type:  "CERTIFICATE",
 		Bytes: server.Certificate().Raw,
 	}))
 	api.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
-		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, server.URL, authorizerWebhook))
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, server.URL, caBundle))
 	api.mustSend(201, "POST", configMaps, configMap("asked"))
 }
 

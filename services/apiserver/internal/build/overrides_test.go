@@ -36,12 +36,13 @@ const (
 	deploymentOne   = `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
 )
 
+// eventOf returns a minimal event.
 func eventOf(name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"involvedObject":{"namespace":"default"},"message":"m"}`, name)
 }
 
-// TestOverriddenResourcesAreStoredInTheirCluster runs two replicas on two etcd clusters with one stream each. It checks the
-// stored objects, their versions, and the effect of an unavailable cluster.
+// TestOverriddenResourcesAreStoredInTheirCluster checks two replicas on two etcd clusters with one stream
+// each: the stored objects, their revisions, and the effect of an unavailable cluster.
 func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -67,7 +68,7 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	if n := len(first.server.stores.overrideClusters); n != 1 {
 		t.Fatalf("got %d clusters beside the main one, want 1", n)
 	}
-	keeps := func(s storage.Interface, key string) []byte {
+	storedValue := func(s storage.Interface, key string) []byte {
 		stored, _, err := s.Get(t.Context(), key, 0)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			t.Fatal(err)
@@ -77,19 +78,19 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	event := first.mustSend(201, "POST", eventsPath, eventOf("e"))
 	first.mustSend(201, "POST", deploymentsPath, deploymentOne)
 	first.mustSend(201, "POST", configMaps, configMap("c"))
-	second1 := first.server.stores.overrideClusters[0].store
-	for key, there := range map[string]bool{
+	overrideStore := first.server.stores.overrideClusters[0].store
+	for key, inOverride := range map[string]bool{
 		"/registry/events/default/e": true, "/registry/deployments/default/d": true,
 		"/registry/configmaps/default/c": false,
 	} {
-		if got := keeps(second1, key) != nil; got != there {
-			t.Errorf("%s in the other cluster: got %t, want %t", key, got, there)
+		if got := storedValue(overrideStore, key) != nil; got != inOverride {
+			t.Errorf("%s in the other cluster: got %t, want %t", key, got, inOverride)
 		}
-		if got := keeps(first.server.stores.store, key) != nil; got == there {
-			t.Errorf("%s in the main cluster: got %t, want %t", key, got, !there)
+		if got := storedValue(first.server.stores.store, key) != nil; got == inOverride {
+			t.Errorf("%s in the main cluster: got %t, want %t", key, got, !inOverride)
 		}
 	}
-	if v := keeps(second1, "/registry/deployments/default/d"); !strings.HasPrefix(string(v), "k8s:enc:aesgcm:v1:k1:") {
+	if v := storedValue(overrideStore, "/registry/deployments/default/d"); !strings.HasPrefix(string(v), "k8s:enc:aesgcm:v1:k1:") {
 		t.Errorf("Deployment: stored is %.30q, want prefix k8s:enc:aesgcm:v1:k1:", v)
 	}
 	// The other replica returns the same objects in each kind of read.
@@ -97,7 +98,7 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 		second.mustSend(200, "GET", path, "")
 	}
 	list := second.mustSend(200, "GET", eventsPath, "")
-	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.resourceVersion()) > revision ||
+	if revision, err := overrideStore.Revision(t.Context()); err != nil || atoi(t, list.resourceVersion()) > revision ||
 		atoi(t, list.resourceVersion()) < atoi(t, event.resourceVersion()) {
 		t.Errorf("got list at %s, want between its event at %s and the cluster at %d (error %v)",
 			list.resourceVersion(), event.resourceVersion(), revision, err)
@@ -106,7 +107,7 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 		s := second.server.stores.overrideClusters[0].fanout.State().Source
 		return s == "nats" || s == "local"
 	})
-	// A watch resumes from versions of the other cluster.
+	// A watch resumes from revisions of the other cluster.
 	events := watchOf(second, eventsPath+"?watch=true&resourceVersion="+list.resourceVersion())
 	first.mustSend(201, "POST", eventsPath, eventOf("f"))
 	if got := events.next(); got != "ADDED f" {
@@ -119,7 +120,7 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 		`etcd_requests_total{etcd_cluster="etcd-override-0",operation="create",type="events"}`,
 	} {
 		if !strings.Contains(metrics, want) {
-			t.Errorf("there is no metric %s", want)
+			t.Errorf("got no metric %s, want one", want)
 		}
 	}
 	first.mustSend(200, "GET", "/readyz/etcd-override-0", "")
@@ -145,9 +146,9 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 		t.Errorf("read without its cluster: got status %d, want a server error", got.code)
 	}
 
-	again := startSecondEtcd(t, socket, data)
-	t.Cleanup(again.Stop)
-	first.waitUntil("back", func() bool { return first.send("POST", eventsPath, eventOf("g")).code == 201 })
+	restarted := startSecondEtcd(t, socket, data)
+	t.Cleanup(restarted.Stop)
+	first.waitUntil("writable", func() bool { return first.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
 		if got != "ADDED lost" {
 			t.Fatalf("got event %s, want ADDED lost", got)
@@ -156,8 +157,8 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	second.mustSend(200, "GET", eventsPath+"/g", "")
 }
 
-// TestResourcesOfUnavailableOverrideAreNotEmpty checks that the resources of a missing cluster do not appear
-// empty.
+// TestResourcesOfUnavailableOverrideAreNotEmpty checks that requests for resources of an unavailable
+// cluster fail, and do not return empty lists.
 func TestResourcesOfUnavailableOverrideAreNotEmpty(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -183,9 +184,9 @@ func TestResourcesOfUnavailableOverrideAreNotEmpty(t *testing.T) {
 	if response := api.send("POST", configMaps, configMap("c")); response.code < 400 {
 		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", response.code)
 	}
-	again := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
-	t.Cleanup(again.Stop)
-	api.waitUntil("there", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
+	started := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
+	t.Cleanup(started.Stop)
+	api.waitUntil("loaded", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
 	api.mustSend(201, "POST", configMaps, configMap("c"))
 	api.mustSend(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
 }
@@ -208,8 +209,8 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	})
 }
 
-// TestRestoredOverrideReloadsItsResources checks that only its resources are reloaded, and that
-// only their watches end.
+// TestRestoredOverrideReloadsItsResources checks that only the resources of a restored cluster are
+// reloaded, and that only their watches end.
 func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -227,9 +228,9 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	events := watchOf(api, eventsPath+"?watch=true&resourceVersion="+api.get(eventsPath).resourceVersion())
 	others := watchOf(api, configMaps+"?watch=true&resourceVersion="+api.get(configMaps).resourceVersion())
 	other.Stop()
-	again := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
-	t.Cleanup(again.Stop)
-	api.waitUntil("noticed", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
+	restarted := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
+	t.Cleanup(restarted.Stop)
+	api.waitUntil("aware of the other history", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
 	api.waitUntil("reloaded", func() bool {
 		response := api.get(eventsPath)
 		items, _ := response.field("items").([]any)
@@ -240,18 +241,19 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	}
 	api.mustSend(201, "POST", configMaps, configMap("d"))
 	if got := others.next(); got != "ADDED d" || api.server.caches.cache.Incarnation() != 0 {
-		t.Errorf("other watch: got %s, era %d", got, api.server.caches.cache.Incarnation())
+		t.Errorf("watch of another resource: got event %s, incarnation %d, want ADDED d and 0", got, api.server.caches.cache.Incarnation())
 	}
 	api.mustSend(201, "POST", eventsPath, eventOf("e"))
 }
 
-func atoi(t *testing.T, s string) int64 {
+// atoi parses a revision.
+func atoi(t *testing.T, text string) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(s, 10, 64)
+	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return number
 }
 
 // watched holds the events of a running watch.
@@ -260,15 +262,16 @@ type watched struct {
 	decoder *json.Decoder
 }
 
+// watchOf opens a watch for the duration of the test.
 func watchOf(api *testServer, path string) *watched {
 	api.t.Helper()
 	client := &http.Client{Transport: api.client.Transport}
-	r, err := client.Get(api.url + path)
-	if err != nil || r.StatusCode != 200 {
-		api.t.Fatalf("got %v %v, want no error and 200", r, err)
+	httpResponse, err := client.Get(api.url + path)
+	if err != nil || httpResponse.StatusCode != 200 {
+		api.t.Fatalf("got %v %v, want no error and 200", httpResponse, err)
 	}
-	api.t.Cleanup(func() { r.Body.Close() })
-	return &watched{api, json.NewDecoder(r.Body)}
+	api.t.Cleanup(func() { httpResponse.Body.Close() })
+	return &watched{api, json.NewDecoder(httpResponse.Body)}
 }
 
 // next returns the type of the next event and the name of its object.

@@ -40,6 +40,7 @@ type peerFixture struct {
 	files certs.Layout
 }
 
+// newPeerFixture returns a fixture without replicas.
 func newPeerFixture(t *testing.T) *peerFixture {
 	dir := t.TempDir()
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
@@ -84,10 +85,12 @@ func (api *testServer) waitUntilPublished() {
 	}
 }
 
+// proxiedRequests returns the number of proxied requests with a status code.
 func (api *testServer) proxiedRequests(code int) float64 {
 	return max(0, api.metricValue(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
 }
 
+// cronJob returns a minimal cron job.
 func cronJob(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`,
 		name)
@@ -98,10 +101,10 @@ func cronJob(name string) string {
 func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := newPeerFixture(t)
-	full := w.replica("")
+	fixture := newPeerFixture(t)
+	full := fixture.replica("")
 	full.waitUntilPublished()
-	limited := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
+	limited := fixture.replica("batch/v1=false,certificates.k8s.io/v1=false")
 	limited.waitUntilPublished()
 
 	made := limited.mustSend(201, "POST", cronJobs, cronJob("one"))
@@ -161,16 +164,16 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := newPeerFixture(t)
-	peer := w.replica("", withRBAC)
+	fixture := newPeerFixture(t)
+	peer := fixture.replica("", withRBAC)
 	peer.waitUntilPublished()
-	lax := w.replica("batch/v1=false")
-	strict := w.replica("batch/v1=false", withRBAC)
+	lax := fixture.replica("batch/v1=false")
+	strict := fixture.replica("batch/v1=false", withRBAC)
 	lax.waitUntilPublished()
 	strict.waitUntilPublished()
 	peer.mustSend(201, "POST", cronJobs, cronJob("one"))
-	for name, a := range map[string]*testServer{"allowed here alone": lax, "allowed nowhere": strict} {
-		if response := a.get(cronJobs+"/one", asUser("carol")...); response.code != http.StatusForbidden ||
+	for name, replica := range map[string]*testServer{"allowed by this replica only": lax, "allowed by no replica": strict} {
+		if response := replica.get(cronJobs+"/one", asUser("carol")...); response.code != http.StatusForbidden ||
 			!strings.Contains(string(response.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
 			t.Errorf("%s: got status %d: %s, want status %d and a text with %q",
 				name, response.code, response.body, http.StatusForbidden, `User \"carol\" cannot get resource \"cronjobs\"`)
@@ -184,40 +187,41 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	strict.mustSend(403, "DELETE", cronJobs+"/one", "", asUser("carol")...)
 }
 
-// TestProxiedRequestIsNotProxiedAgain starts replicas that publish wrong storage versions about
-// each other.
+// TestProxiedRequestIsNotProxiedAgain checks that a replica does not proxy a request of a peer, even if
+// storage versions claim that the peer serves its resource.
 func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := newPeerFixture(t)
-	first := w.replica("autoscaling/v1=false")
-	second := w.replica("autoscaling/v1=false")
+	fixture := newPeerFixture(t)
+	first := fixture.replica("autoscaling/v1=false")
+	second := fixture.replica("autoscaling/v1=false")
 	first.waitUntilPublished()
 	second.waitUntilPublished()
 	const said, scalers = storageVersionsPath +
 		"/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-	v := first.mustSend(200, "GET", said, "")
-	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
+	published := first.mustSend(200, "GET", said, "")
+	forged := bytes.ReplaceAll(published.body, []byte(`"servedVersions":["autoscaling/v2"]`),
 		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
-	if bytes.Equal(lie, v.body) {
-		t.Fatalf("got an unchanged body %s, want a manipulated one", v.body)
+	if bytes.Equal(forged, published.body) {
+		t.Fatalf("got an unchanged body %s, want a manipulated one", published.body)
 	}
 	first.mustSend(404, "GET", scalers, "")
-	first.mustSend(200, "PUT", said+"/status", string(lie))
-	first.waitUntil("carried on", func() bool { first.mustSend(404, "GET", scalers, ""); return first.proxiedRequests(404) > 0 })
+	first.mustSend(200, "PUT", said+"/status", string(forged))
+	first.waitUntil("proxied by the first replica", func() bool { first.mustSend(404, "GET", scalers, ""); return first.proxiedRequests(404) > 0 })
 	if n := second.proxiedRequests(404); n != 0 {
 		t.Errorf("got %v requests rerouted back, want none", n)
 	}
 }
 
-// TestUnservedResourceIsNotFound checks that stale records of former replicas do not matter.
+// TestUnservedResourceIsNotFound checks that storage versions of a former replica have no effect once its
+// lease is deleted.
 func TestUnservedResourceIsNotFound(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	w := newPeerFixture(t)
-	peer := w.replica("")
+	fixture := newPeerFixture(t)
+	peer := fixture.replica("")
 	peer.waitUntilPublished()
-	api := w.replica("batch/v1=false")
+	api := fixture.replica("batch/v1=false")
 	api.waitUntilPublished()
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	peer.mustSend(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
@@ -227,12 +231,12 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	peer.waitUntil("not defined", func() bool { return peer.get(definitionsPath+"/things.example.com").code == 404 })
 	identity := peer.server.delegates.presence.Identity
 	peer.stop()
-	api.waitUntil("found to be gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
+	api.waitUntil("rejected because the peer is gone", func() bool { return api.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if response := api.get(things + "/a"); response.code != http.StatusNotFound {
 		t.Errorf("undefined resource: got status %d: %s, want 404", response.code, response.body)
 	}
 	api.mustSend(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
-	api.waitUntil("not to be expected", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
+	api.waitUntil("unknown after the lease of the peer is deleted", func() bool { return api.get(cronJobs+"/one").code == http.StatusNotFound })
 }
 
 // TestUnreachableOrForgedPeersAreRejected checks that the request is rejected and discloses nothing.
@@ -240,55 +244,55 @@ func TestUnreachableOrForgedPeersAreRejected(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	fixture := newPeerFixture(t)
-	b := fixture.replica("")
-	b.waitUntilPublished()
+	stopped := fixture.replica("")
+	stopped.waitUntilPublished()
 	api := fixture.replica("batch/v1=false")
 	api.waitUntilPublished()
-	identity := b.server.delegates.presence.Identity
-	b.stop()
-	var asked atomic.Int32
-	impostor := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	identity := stopped.server.delegates.presence.Identity
+	stopped.stop()
+	var impostorRequests atomic.Int32
+	impostor := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { impostorRequests.Add(1) }))
 	defer impostor.Close()
-	at, err := url.Parse(impostor.URL)
+	impostorURL, err := url.Parse(impostor.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ port, want string }{
+	for _, test := range []struct{ port, want string }{
 		{port: "1", want: "connection refused"},
-		{port: at.Port(), want: "certificate"},
+		{port: impostorURL.Port(), want: "certificate"},
 	} {
-		end := api.publishAddress(identity, c.port)
-		api.waitUntil("rejected because of "+c.want, func() bool {
+		end := api.publishAddress(identity, test.port)
+		api.waitUntil("rejected because of "+test.want, func() bool {
 			response := api.get(cronJobs + "/one")
-			return response.code == http.StatusServiceUnavailable && strings.Contains(string(response.body), c.want)
+			return response.code == http.StatusServiceUnavailable && strings.Contains(string(response.body), test.want)
 		})
 		end()
 	}
-	if n := asked.Load(); n != 0 {
+	if n := impostorRequests.Load(); n != 0 {
 		t.Errorf("another server received %d requests, want none", n)
 	}
-	c := fixture.replica("")
-	c.waitUntilPublished()
-	c.mustSend(201, "POST", cronJobs, cronJob("one"))
+	test := fixture.replica("")
+	test.waitUntilPublished()
+	test.mustSend(201, "POST", cronJobs, cronJob("one"))
 	defer api.publishAddress(identity, "1")()
-	inARow := 0
+	successes := 0
 	api.waitUntil("proxying to the reachable peer only", func() bool {
-		inARow++
+		successes++
 		if api.get(cronJobs+"/one").code != 200 {
-			inARow = 0
+			successes = 0
 		}
-		return inARow == 50
+		return successes == 50
 	})
 }
 
 // publishAddress publishes the address of a replica until end is called.
 func (api *testServer) publishAddress(identity, port string) (end func()) {
-	p := api.server.delegates.presence
+	own := api.server.delegates.presence
 	presence := &peers.Presence{
-		Store:    p.Store,
-		Root:     p.Root,
-		Encode:   p.Encode,
-		Decode:   p.Decode,
+		Store:    own.Store,
+		Root:     own.Root,
+		Encode:   own.Encode,
+		Decode:   own.Decode,
 		Identity: identity,
 		IP:       net.IPv4(127, 0, 0, 1),
 		Logger:   slog.New(slog.DiscardHandler),
@@ -297,23 +301,23 @@ func (api *testServer) publishAddress(identity, port string) (end func()) {
 	ctx, cancel := context.WithCancel(api.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = presence.Run(ctx) }()
-	api.waitUntil("said", func() bool { return presence.Check(nil) == nil })
+	api.waitUntil("published", func() bool { return presence.Check(nil) == nil })
 	return func() { cancel(); <-done }
 }
 
-// TestInvalidPeerAddressesAreIgnored publishes invalid addresses.
+// TestInvalidPeerAddressesAreIgnored checks that invalid published addresses are ignored.
 func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := newPeerFixture(t).replica("")
 	api.waitUntilPublished()
 	presence := api.server.delegates.presence
-	at := func(id, ip string, port int32) string {
-		e := &corev1.Endpoints{
+	endpoints := func(id, ip string, port int32) string {
+		published := &corev1.Endpoints{
 			Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}},
 		}
-		e.Labels = map[string]string{"apiserverIdentity": id}
-		value, err := presence.Encode(e)
+		published.Labels = map[string]string{"apiserverIdentity": id}
+		value, err := presence.Encode(published)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,13 +326,13 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	for key, value := range map[string]string{
 		"garbage": "k8s\x00what",
 		"empty":   "",
-		"other":   at("another", "10.0.0.1", 1),
-		"any":     at("any", "0.0.0.0", 1),
-		"many":    at("many", "224.0.0.1", 1),
-		"name":    at("name", "example.com", 1),
-		"port":    at("port", "10.0.0.1", 0),
-		"far":     at("far", "10.0.0.1", 65536),
-		"good":    at("good", "fd00::1", 6443),
+		"other":   endpoints("another", "10.0.0.1", 1),
+		"any":     endpoints("any", "0.0.0.0", 1),
+		"many":    endpoints("many", "224.0.0.1", 1),
+		"name":    endpoints("name", "example.com", 1),
+		"port":    endpoints("port", "10.0.0.1", 0),
+		"far":     endpoints("far", "10.0.0.1", 65536),
+		"good":    endpoints("good", "fd00::1", 6443),
 	} {
 		api.overwrite(presence.Root+"/peerserverleases/"+key, value)
 	}
@@ -338,7 +342,8 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnectionsThroughPeers runs commands in pods over both protocols.
+// TestUpgradedConnectionsThroughPeers checks that commands in pods work through a peer, over SPDY and over
+// WebSocket.
 func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -347,35 +352,35 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 		return &metav1.Status{Status: metav1.StatusSuccess}
 	}}.Handler())
 	defer kubelet.Close()
-	w := newPeerFixture(t)
-	b := w.replica("")
-	b.waitUntilPublished()
-	b.createDefaultAccount()
-	b.createNode("n", kubelet.URL)
-	b.createPod("p", "n", "")
-	api := w.replica("v1=false")
+	fixture := newPeerFixture(t)
+	peer := fixture.replica("")
+	peer.waitUntilPublished()
+	peer.createDefaultAccount()
+	peer.createNode("n", kubelet.URL)
+	peer.createPod("p", "n", "")
+	api := fixture.replica("v1=false")
 	api.waitUntilPublished()
 	restConfig := &rest.Config{Host: api.url, TLSClientConfig: api.clientTLS()}
-	at, err := url.Parse(api.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
+	address, err := url.Parse(api.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := remotecommand.NewSPDYExecutor(restConfig, http.MethodPost, at)
+	spdy, err := remotecommand.NewSPDYExecutor(restConfig, http.MethodPost, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web, err := remotecommand.NewWebSocketExecutor(restConfig, http.MethodGet, at.String())
+	webSocket, err := remotecommand.NewWebSocketExecutor(restConfig, http.MethodGet, address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	big := strings.Repeat("0123456789abcdef", 20_000)
-	for name, x := range map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web} {
+	input := strings.Repeat("0123456789abcdef", 20_000)
+	for name, executor := range map[string]remotecommand.Executor{"SPDY": spdy, "WebSocket": webSocket} {
 		var out bytes.Buffer
-		if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
-			Stdin:  strings.NewReader(big),
+		if err := executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{
+			Stdin:  strings.NewReader(input),
 			Stdout: &out,
-		}); err != nil || out.String() != big {
-			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(big))
+		}); err != nil || out.String() != input {
+			t.Errorf("%s: got %d bytes back, %v, want all %d", name, out.Len(), err, len(input))
 		}
 	}
 	api.waitUntil("counted", func() bool { return api.proxiedRequests(101) == 2 })
@@ -392,11 +397,12 @@ func (api *testServer) clientTLS() rest.TLSClientConfig {
 	}
 }
 
+// keyPEM returns the private key of a pair in PEM.
 func keyPEM(t *testing.T, pair tls.Certificate) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	encoded, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }

@@ -35,11 +35,11 @@ func (a *admissionBuilder) compilerWithCosts(strict features.Gate) func() (*expr
 		return a.compiler
 	}
 	return sync.OnceValues(func() (*expressions.Compiler, error) {
-		costless, err := a.compiler()
+		compiler, err := a.compiler()
 		if err != nil {
 			return nil, err
 		}
-		return costless.WithStandardCosts(), nil
+		return compiler.WithStandardCosts(), nil
 	})
 }
 
@@ -56,11 +56,11 @@ func (a *admissionBuilder) newPolicyConfig(
 		return policies.Config{}, err
 	}
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
-		shared2, err := compiler()
+		celCompiler, err := compiler()
 		if err != nil {
 			return nil, err
 		}
-		return expressions.NewPrograms(shared2), nil
+		return expressions.NewPrograms(celCompiler), nil
 	})
 	return policies.Config{
 		Ready:      a.policiesReadable,
@@ -74,8 +74,8 @@ func (a *admissionBuilder) newPolicyConfig(
 			if err != nil {
 				return nil, nil, err
 			}
-			shared2, err := compiler()
-			return shared, shared2, err
+			celCompiler, err := compiler()
+			return shared, celCompiler, err
 		},
 		Codec:           a.caches.codec,
 		StructEncodings: &views.StructEncodings{},

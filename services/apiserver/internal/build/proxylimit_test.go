@@ -57,13 +57,13 @@ type proxyFixture struct {
 
 // startProxyFixture starts a server that proxies at most the given number of requests at the same
 // time; 0 means the default limit. One tenth of the limit, and at least 1, is for administrators. A
-// createQuota of 1 is for all users.
+// limit of 1 is for all users.
 //
 // A user gets a request admitted only while it holds fewer slots than are free. So the first user
 // gets half of the slots, rounded up if odd, the second one half of the rest, and so on.
-func startProxyFixture(t *testing.T, most int) *proxyFixture {
+func startProxyFixture(t *testing.T, maxProxied int) *proxyFixture {
 	fixture := &proxyFixture{silentKubelet: newSilentKubelet(t)}
-	fixture.testServer = startServer(t, func(options *config.Options) { options.Upstream.MaxProxied = most })
+	fixture.testServer = startServer(t, func(options *config.Options) { options.Upstream.MaxProxied = maxProxied })
 	fixture.createDefaultAccount()
 	fixture.createNode("n", fixture.Server.URL)
 	fixture.createPod("p", "n", "")

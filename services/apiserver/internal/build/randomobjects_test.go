@@ -27,9 +27,9 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestRandomObjectsAreAcceptedOrRejectedWithReason writes random objects of every kind, and random changes of valid ones. Each is
-// accepted or rejected with a reason, and accepted objects can be read in every form.
-// BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS select other or longer runs; a seed reproduces a
+// TestRandomObjectsAreAcceptedOrRejectedWithReason checks that random objects of every kind, and random
+// changes of valid ones, are accepted or rejected with a reason. Accepted objects can be read in every
+// form. BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS select other or longer runs. A seed reproduces a
 // failure.
 func TestRandomObjectsAreAcceptedOrRejectedWithReason(t *testing.T) {
 	skipInShortMode(t)
@@ -62,14 +62,15 @@ func TestRandomObjectsAreAcceptedOrRejectedWithReason(t *testing.T) {
 	if codes[http.StatusOK] < 50 || codes[http.StatusCreated] < 50 || codes[http.StatusUnprocessableEntity] < 100 {
 		t.Errorf("got responses by status %v, want at least 50 with 200, 50 with 201 and 100 with 422", codes)
 	}
-	t.Logf("answers by their codes: %v", codes)
+	t.Logf("responses by status code: %v", codes)
 }
 
-func number(name string, otherwise int) int {
+// number returns the number in an environment variable, or fallback.
+func number(name string, fallback int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
-	return otherwise
+	return fallback
 }
 
 // minimalObjects returns valid objects by kind.
@@ -79,22 +80,22 @@ func minimalObjects(t *testing.T) map[string]map[string]any {
 	if err != nil || len(files) < 50 {
 		t.Fatalf("got %d files of kinds, %v, want at least 50", len(files), err)
 	}
-	out := map[string]map[string]any{}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
+	objects := map[string]map[string]any{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var c struct {
+		var definition struct {
 			Kind    string
 			Minimal map[string]any
 		}
-		if err := yaml.Unmarshal(text, &c); err != nil {
+		if err := yaml.Unmarshal(text, &definition); err != nil {
 			t.Fatal(err)
 		}
-		out[c.Kind] = c.Minimal
+		objects[definition.Kind] = definition.Minimal
 	}
-	return out
+	return objects
 }
 
 // randomWriter writes objects of a kind.
@@ -103,11 +104,11 @@ type randomWriter struct {
 	kind    *registry.Kind
 	seed    int
 	rand    *rand.Rand
-	minimal map[string]any
-	codes   map[int]int
+	minimal map[string]any // a valid object; nil if there is none
+	codes   map[int]int    // number of responses by status code
 }
 
-// influential lists kinds whose objects affect other requests.
+// influential lists the resources whose objects affect other requests. They are written in dry runs only.
 var influential = []string{
 	"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
 	"validatingadmissionpolicies", "validatingadmissionpolicybindings",
@@ -115,6 +116,7 @@ var influential = []string{
 	"prioritylevelconfigurations", "namespaces", "resourcequotas", "limitranges", "priorityclasses", "servicecidrs",
 }
 
+// collection returns the path of the kind's collection.
 func (r *randomWriter) collection() string {
 	path := "/apis/" + r.kind.GroupVersion().String() + "/"
 	if r.kind.Group == "" {
@@ -145,20 +147,20 @@ func (r *randomWriter) run() {
 	for range 3 {
 		r.write(http.MethodPost, r.collection()+query, r.mixed(valid, filled, "n"+strconv.Itoa(r.rand.IntN(1e6))))
 	}
-	step := r.collection() + "/" + name
+	objectPath := r.collection() + "/" + name
 	if code := r.write(http.MethodPost, r.collection(), valid).code; query != "" || code != http.StatusCreated {
 		if query == "" {
 			return
 		}
-		r.write(http.MethodDelete, step, nil)
+		r.write(http.MethodDelete, objectPath, nil)
 		return
 	}
 	for range 3 {
-		r.write(http.MethodPut, step, r.mixed(valid, filled, name))
-		r.write(http.MethodPatch, step, r.mixed(map[string]any{}, filled, name))
+		r.write(http.MethodPut, objectPath, r.mixed(valid, filled, name))
+		r.write(http.MethodPatch, objectPath, r.mixed(map[string]any{}, filled, name))
 		for i := range r.kind.Subresources {
 			if s := &r.kind.Subresources[i]; s.HasVerb("update") && !s.Connect {
-				r.write(http.MethodPut, step+"/"+s.Name, r.mixed(valid, filled, name))
+				r.write(http.MethodPut, objectPath+"/"+s.Name, r.mixed(valid, filled, name))
 			}
 		}
 	}
@@ -166,13 +168,13 @@ func (r *randomWriter) run() {
 		"application/json", "application/vnd.kubernetes.protobuf",
 		"application/json;as=Table;v=v1;g=meta.k8s.io",
 	} {
-		for _, path := range []string{step, r.collection()} {
+		for _, path := range []string{objectPath, r.collection()} {
 			if got := r.get(path, "Accept", form); got.code != http.StatusOK && got.code != http.StatusNotFound {
 				r.t.Errorf("%s as %s: got status %d: %.500s, want 200 or 404", path, form, got.code, got.body)
 			}
 		}
 	}
-	r.write(http.MethodDelete, step+"?gracePeriodSeconds=0", nil)
+	r.write(http.MethodDelete, objectPath+"?gracePeriodSeconds=0", nil)
 }
 
 // write sends an object and checks the response.
@@ -193,26 +195,26 @@ func (r *randomWriter) write(method, path string, object map[string]any) apiResp
 	return response
 }
 
-// misfit returns what is wrong with a response.
-func misfit(got apiResponse) string {
+// misfit returns the fault of a response, or "" for a success or a rejection with a reason.
+func misfit(rejected apiResponse) string {
 	switch {
-	case got.code >= 200 && got.code < 300:
+	case rejected.code >= 200 && rejected.code < 300:
 		return ""
-	case got.code < 400 || got.code >= 500:
-		return "neither taken nor rejected"
+	case rejected.code < 400 || rejected.code >= 500:
+		return "neither accepted nor rejected"
 	}
-	if message, _ := got.field("message").(string); message == "" {
-		return "rejected for nothing"
+	if message, _ := rejected.field("message").(string); message == "" {
+		return "rejected without a message"
 	}
-	if got.code != http.StatusUnprocessableEntity {
+	if rejected.code != http.StatusUnprocessableEntity {
 		return ""
 	}
-	causes, _ := got.field("details", "causes").([]any)
-	for _, c := range causes {
-		cause := c.(map[string]any)
+	causes, _ := rejected.field("details", "causes").([]any)
+	for _, entry := range causes {
+		cause := entry.(map[string]any)
 		if field, _ := cause["field"].(string); field == "" &&
 			!strings.HasSuffix(fmt.Sprint(cause["message"]), "more errors are left out") {
-			return fmt.Sprintf("rejected at no field: %v", c)
+			return fmt.Sprintf("rejected without a field: %v", entry)
 		}
 	}
 	if len(causes) == 0 {
@@ -253,7 +255,7 @@ func (r *randomWriter) mixed(base, other map[string]any, name string) map[string
 	return out
 }
 
-// graft copies one value, at any depth.
+// graft copies one random value from source to target, at any depth.
 func (r *randomWriter) graft(target, source map[string]any) {
 	var names []string
 	for name := range source {
@@ -299,44 +301,44 @@ func (r *randomWriter) filled() map[string]any {
 		"example.com", "$(A)", "2026-01-01T00:00:00Z", "object.spec", "a=b,c in (d)", "\xff",
 	}
 	fill := randfill.NewWithSeed(int64(r.seed)).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
-		func(s *string, container randfill.Continue) { *s = texts[container.Intn(len(texts))] },
-		func(q *resource.Quantity, container randfill.Continue) {
-			*q = *resource.NewMilliQuantity(container.Int63()>>uint(container.Intn(63))-container.Int63n(10), resource.DecimalSI)
+		func(s *string, random randfill.Continue) { *s = texts[random.Intn(len(texts))] },
+		func(q *resource.Quantity, random randfill.Continue) {
+			*q = *resource.NewMilliQuantity(random.Int63()>>uint(random.Intn(63))-random.Int63n(10), resource.DecimalSI)
 		},
-		func(t *metav1.Time, container randfill.Continue) { *t = metav1.Unix(container.Int63n(1<<33), 0) },
-		func(t *metav1.MicroTime, container randfill.Continue) {
-			*t = metav1.NewMicroTime(time.Unix(container.Int63n(1<<33), 0))
+		func(t *metav1.Time, random randfill.Continue) { *t = metav1.Unix(random.Int63n(1<<33), 0) },
+		func(t *metav1.MicroTime, random randfill.Continue) {
+			*t = metav1.NewMicroTime(time.Unix(random.Int63n(1<<33), 0))
 		},
-		func(v *intstr.IntOrString, container randfill.Continue) {
-			*v = intstr.FromInt32(int32(container.Uint64()))
-			if container.Bool() {
-				*v = intstr.FromString(texts[container.Intn(len(texts))])
+		func(v *intstr.IntOrString, random randfill.Continue) {
+			*v = intstr.FromInt32(int32(random.Uint64()))
+			if random.Bool() {
+				*v = intstr.FromString(texts[random.Intn(len(texts))])
 			}
 		},
-		func(e *runtime.RawExtension, container randfill.Continue) {
-			e.Raw = []byte([]string{"{}", `{"a":1}`, "[1]", "null", "1"}[container.Intn(5)])
+		func(e *runtime.RawExtension, random randfill.Continue) {
+			e.Raw = []byte([]string{"{}", `{"a":1}`, "[1]", "null", "1"}[random.Intn(5)])
 		},
-		func(j *apiextensionsv1.JSON, container randfill.Continue) {
-			j.Raw = []byte([]string{"{}", `"a"`, "[1]", "1"}[container.Intn(4)])
+		func(j *apiextensionsv1.JSON, random randfill.Continue) {
+			j.Raw = []byte([]string{"{}", `"a"`, "[1]", "1"}[random.Intn(4)])
 		},
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
-		func(n *int32, container randfill.Continue) {
-			*n = int32(container.Uint64()) >> uint(container.Intn(32))
+		func(n *int32, random randfill.Continue) {
+			*n = int32(random.Uint64()) >> uint(random.Intn(32))
 		},
-		func(n *int64, container randfill.Continue) {
-			*n = int64(container.Uint64()) >> uint(container.Intn(64))
+		func(n *int64, random randfill.Continue) {
+			*n = int64(random.Uint64()) >> uint(random.Intn(64))
 		},
-		func(metadata *metav1.ObjectMeta, container randfill.Continue) {
-			metadata.Name = "r" + strconv.Itoa(container.Intn(1e6))
-			switch container.Intn(8) {
+		func(metadata *metav1.ObjectMeta, random randfill.Continue) {
+			metadata.Name = "r" + strconv.Itoa(random.Intn(1e6))
+			switch random.Intn(8) {
 			case 0:
-				container.Fill(&metadata.Labels)
+				random.Fill(&metadata.Labels)
 			case 1:
-				container.Fill(&metadata.Annotations)
+				random.Fill(&metadata.Annotations)
 			case 2:
-				container.Fill(&metadata.OwnerReferences)
+				random.Fill(&metadata.OwnerReferences)
 			case 3:
-				metadata.UID = types.UID(texts[container.Intn(len(texts))])
+				metadata.UID = types.UID(texts[random.Intn(len(texts))])
 			}
 		},
 		func(metadata *metav1.ManagedFieldsEntry, _ randfill.Continue) {},
@@ -351,6 +353,7 @@ func (r *randomWriter) filled() map[string]any {
 	return out
 }
 
+// jsonOf returns a value as decoded JSON.
 func jsonOf(t *testing.T, value any) (out map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(value)

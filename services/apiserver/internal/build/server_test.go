@@ -148,17 +148,17 @@ func startUnreadyServer(t *testing.T, change func(*config.Options)) *testServer 
 	if change != nil {
 		change(options)
 	}
-	a, stop, err := runServer(options, admin)
+	api, stop, err := runServer(options, admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.t, a.stop = t, sync.OnceFunc(func() {
+	api.t, api.stop = t, sync.OnceFunc(func() {
 		if err := stop(); err != nil {
 			t.Errorf("the server ended with error %v", err)
 		}
 	})
-	t.Cleanup(a.stop)
-	return a
+	t.Cleanup(api.stop)
+	return api
 }
 
 // runServer runs a server until stop is called.

@@ -19,14 +19,14 @@ type step struct {
 // steps sends requests in order and checks each response.
 func (api *testServer) steps(t *testing.T, steps []step) {
 	t.Helper()
-	for _, s := range steps {
-		header := s.header
-		if s.method == "PATCH" && header == nil {
+	for _, current := range steps {
+		header := current.header
+		if current.method == "PATCH" && header == nil {
 			header = []string{"Content-Type", mergePatch}
 		}
-		response := api.send(s.method, s.path, s.body, header...)
-		if response.code != s.code {
-			t.Errorf("%s: got %d, want %d: %s", s.name, response.code, s.code, response.body)
+		response := api.send(current.method, current.path, current.body, header...)
+		if response.code != current.code {
+			t.Errorf("%s: got %d, want %d: %s", current.name, response.code, current.code, response.body)
 			continue
 		}
 		var status struct {
@@ -34,14 +34,14 @@ func (api *testServer) steps(t *testing.T, steps []step) {
 		}
 		_ = json.Unmarshal(response.body, &status)
 		body := string(response.body) + "\n" + status.Message
-		for _, text := range s.has {
+		for _, text := range current.has {
 			if !strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it to contain %s", s.name, response.body, text)
+				t.Errorf("%s: got %s, want it to contain %s", current.name, response.body, text)
 			}
 		}
-		for _, text := range s.lacks {
+		for _, text := range current.lacks {
 			if strings.Contains(body, text) {
-				t.Errorf("%s: got %s, want it without %s", s.name, response.body, text)
+				t.Errorf("%s: got %s, want it without %s", current.name, response.body, text)
 			}
 		}
 	}

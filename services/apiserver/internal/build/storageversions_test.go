@@ -157,18 +157,18 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	// published returns the common version, and the versions of each replica.
 	published := func() (common string, replicas map[string]string) {
-		v := first.mustSend(200, "GET", storageVersionsPath+"/example.com.things", "")
-		owners, _ := v.field("metadata", "ownerReferences").([]any)
+		storageVersion := first.mustSend(200, "GET", storageVersionsPath+"/example.com.things", "")
+		owners, _ := storageVersion.field("metadata", "ownerReferences").([]any)
 		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(created.field("metadata", "uid")) {
 			t.Errorf("got owners %v, want only the new definition", owners)
 		}
 		replicas = map[string]string{}
-		all, _ := v.field("status", "storageVersions").([]any)
+		all, _ := storageVersion.field("status", "storageVersions").([]any)
 		for _, s := range all {
 			s := s.(map[string]any)
 			replicas[fmt.Sprint(s["apiServerID"])] = fmt.Sprint(s["encodingVersion"], s["decodableVersions"], s["servedVersions"])
 		}
-		return fmt.Sprint(v.field("status", "commonEncodingVersion")), replicas
+		return fmt.Sprint(storageVersion.field("status", "commonEncodingVersion")), replicas
 	}
 	const others = "[example.com/v1 example.com/v2 example.com/v0] [example.com/v1 example.com/v2]"
 	hasVersion := func(version string, replicas int) func() bool {

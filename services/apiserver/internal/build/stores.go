@@ -72,14 +72,14 @@ func newStores(ctx context.Context, base *base, options *config.Options, catalog
 	if result.encryptionConfig, err = newEncryption(ctx, base, &options.Encryption); err != nil {
 		return nil, err
 	}
-	id := fmt.Sprintf("%s:%d", base.host, base.port)
+	replicaID := fmt.Sprintf("%s:%d", base.host, base.port)
 	if result.fanout, err = fanout.New(fanout.Config{
 		Options:    options.Fanout,
 		Store:      main.store,
 		Elector:    main.elector,
 		Root:       base.root + "/",
 		Since:      fanout.SinceLastCompaction(main.store, base.log),
-		ID:         id,
+		ID:         replicaID,
 		Logger:     base.log,
 		Registerer: base.metrics,
 	}); err != nil {
@@ -88,7 +88,7 @@ func newStores(ctx context.Context, base *base, options *config.Options, catalog
 	result.fanout.Traced(base.traces)
 	base.lifetime.inBackground("fan-out", result.fanout.Run)
 	for _, other := range result.overrideClusters {
-		if err := other.follow(base, options.Fanout, id); err != nil {
+		if err := other.follow(base, options.Fanout, replicaID); err != nil {
 			return nil, err
 		}
 	}
@@ -341,8 +341,8 @@ func (c *cluster) registerer() prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"etcd_cluster": c.name()}, c.metrics)
 }
 
-// follow creates the change stream of the cluster. id identifies this replica.
-func (c *cluster) follow(base *base, fanoutOptions fanout.Options, id string) (err error) {
+// follow creates the change stream of the cluster. replicaID identifies this replica.
+func (c *cluster) follow(base *base, fanoutOptions fanout.Options, replicaID string) (err error) {
 	// The name depends only on the overrides, so that replicas with the same overrides use the same
 	// stream.
 	fanoutOptions.ClusterID = fanout.StreamName(fanoutOptions.ClusterID, strings.TrimPrefix(c.prefixes[0], base.root))
@@ -353,7 +353,7 @@ func (c *cluster) follow(base *base, fanoutOptions fanout.Options, id string) (e
 		Elector:    fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: fanoutOptions.ClusterID},
 		Root:       base.root + "/",
 		Since:      fanout.SinceLastCompaction(c.store, base.log),
-		ID:         id,
+		ID:         replicaID,
 		Logger:     log,
 		Registerer: c.registerer(),
 	}); err != nil {

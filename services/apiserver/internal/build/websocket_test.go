@@ -104,21 +104,21 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 		}
 		var all []byte
 		for length := 0; ; length++ {
-			var m message
-			if err := readMessages.Receive(conn, &m); errors.Is(err, io.EOF) {
+			var received message
+			if err := readMessages.Receive(conn, &received); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if m.kind != test.kind || length == 0 && len(m.data) > 0 {
-				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, length, m.kind, m.data, test.kind)
+			if received.kind != test.kind || length == 0 && len(received.data) > 0 {
+				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, length, received.kind, received.data, test.kind)
 			}
 			if test.kind == websocket.TextFrame {
-				if m.data, err = base64.StdEncoding.DecodeString(string(m.data)); err != nil {
+				if received.data, err = base64.StdEncoding.DecodeString(string(received.data)); err != nil {
 					t.Error(err)
 				}
 			}
-			all = append(all, m.data...)
+			all = append(all, received.data...)
 		}
 		want := wanted
 		if strings.Contains(test.path, "follow") {
@@ -141,9 +141,9 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"", "first line"} {
-		var m message
-		if err := readMessages.Receive(conn, &m); err != nil || string(m.data) != want {
-			t.Errorf("got message %q, error %v, want %q", m.data, err, want)
+		var received message
+		if err := readMessages.Receive(conn, &received); err != nil || string(received.data) != want {
+			t.Errorf("got message %q, error %v, want %q", received.data, err, want)
 		}
 	}
 	conn.Close()
@@ -162,21 +162,21 @@ func watchOverWebSocket(api *testServer) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		var m message
-		if err := readMessages.Receive(conn, &m); err != nil {
+		var received message
+		if err := readMessages.Receive(conn, &received); err != nil {
 			t.Fatal(err)
 		}
-		return m
+		return received
 	}
-	m := event(media.MediaJSON)
-	if m.kind != websocket.TextFrame || !json.Valid(m.data) || !bytes.HasSuffix(m.data, []byte("}\n")) {
-		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON", m.kind, m.data)
+	received := event(media.MediaJSON)
+	if received.kind != websocket.TextFrame || !json.Valid(received.data) || !bytes.HasSuffix(received.data, []byte("}\n")) {
+		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON", received.kind, received.data)
 	}
-	m = event(media.MediaProtobuf)
+	received = event(media.MediaProtobuf)
 	var e metav1.WatchEvent
-	if err := e.Unmarshal(m.data); err != nil || m.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
+	if err := e.Unmarshal(received.data); err != nil || received.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
-		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", m.kind, m.data, err)
+		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", received.kind, received.data, err)
 	}
 	connection, err := http.NewRequest(http.MethodGet, api.url+path, nil)
 	if err != nil {

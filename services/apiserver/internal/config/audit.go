@@ -57,15 +57,15 @@ func (o *AuditOptions) addFlags(sections *options.Sections) {
 	flagSet := sections.Set("auditing")
 	flagSet.StringVar(&o.PolicyFile, "audit-policy-file", "",
 		"File with the audit policy. If empty, no request is audited. The file is reloaded when it changes.")
-	l := &o.Log
-	flagSet.StringVar(&l.Path, "audit-log-path", "",
+	logOptions := &o.Log
+	flagSet.StringVar(&logOptions.Path, "audit-log-path", "",
 		"File to which audit events are written; '-' is standard output. If empty, no log is written.")
-	flagSet.StringVar(&l.Format, "audit-log-format", l.Format, "Format of the audit log: json, or legacy for one line of text per event.")
-	flagSet.IntVar(&l.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files; 0 for no limit.")
-	flagSet.IntVar(&l.MaxBackup, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep; 0 keeps all.")
-	flagSet.IntVar(&l.MaxSize, "audit-log-maxsize", 0, "Maximum size in megabytes of the audit log file before it is rotated; 0 for 100.")
-	flagSet.BoolVar(&l.Compress, "audit-log-compress", false, "Compress rotated audit log files with gzip.")
-	addBackendFlags(flagSet, "log", &l.Options)
+	flagSet.StringVar(&logOptions.Format, "audit-log-format", logOptions.Format, "Format of the audit log: json, or legacy for one line of text per event.")
+	flagSet.IntVar(&logOptions.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files; 0 for no limit.")
+	flagSet.IntVar(&logOptions.MaxBackup, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep; 0 keeps all.")
+	flagSet.IntVar(&logOptions.MaxSize, "audit-log-maxsize", 0, "Maximum size in megabytes of the audit log file before it is rotated; 0 for 100.")
+	flagSet.BoolVar(&logOptions.Compress, "audit-log-compress", false, "Compress rotated audit log files with gzip.")
+	addBackendFlags(flagSet, "log", &logOptions.Options)
 	w := &o.Webhook
 	flagSet.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "Kubeconfig of the audit webhook. If empty, no webhook is called.")
 	flagSet.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
@@ -83,15 +83,15 @@ func addBackendFlags(flagSet *pflag.FlagSet, name string, backend *backends.Opti
 		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+
 			". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
 	flagSet.StringVar(&backend.Version, flag("version"), backend.Version, "API group and version of the events.")
-	b := &backend.Batch
-	flagSet.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
+	batch := &backend.Batch
+	flagSet.IntVar(&batch.BufferSize, flag("batch-buffer-size"), batch.BufferSize,
 		"Maximum number of buffered events in batch mode. Further events are dropped and counted.")
-	flagSet.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
-	flagSet.DurationVar(&b.MaxWait, flag("batch-max-wait"),
-		b.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
-	flagSet.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
-	flagSet.Float32Var(&b.QPS, flag("batch-throttle-qps"), b.QPS, "Maximum average number of batches per second.")
-	flagSet.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")
+	flagSet.IntVar(&batch.MaxSize, flag("batch-max-size"), batch.MaxSize, "Maximum number of events in a batch in batch mode.")
+	flagSet.DurationVar(&batch.MaxWait, flag("batch-max-wait"),
+		batch.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
+	flagSet.BoolVar(&batch.Throttle, flag("batch-throttle-enable"), batch.Throttle, "Throttle batches in batch mode.")
+	flagSet.Float32Var(&batch.QPS, flag("batch-throttle-qps"), batch.QPS, "Maximum average number of batches per second.")
+	flagSet.IntVar(&batch.Burst, flag("batch-throttle-burst"), batch.Burst, "Maximum number of batches sent at the same time after a pause.")
 	t := &backend.Truncate
 	flagSet.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Truncate events and batches that are too large.")
 	flagSet.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize,

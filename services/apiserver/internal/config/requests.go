@@ -111,14 +111,14 @@ func (b *quantity) String() string {
 func (b *quantity) Type() string { return "quantity" }
 
 // Set implements pflag.Value.
-func (b *quantity) Set(s string) error {
-	q, err := bounded.Parse(s)
+func (b *quantity) Set(text string) error {
+	q, err := bounded.Parse(text)
 	if err != nil {
 		return err
 	}
 	n, ok := q.AsInt64()
 	if !ok || n < 0 {
-		return fmt.Errorf("%q is not a number of bytes", s)
+		return fmt.Errorf("%q is not a number of bytes", text)
 	}
 	*b = quantity(n)
 	return nil

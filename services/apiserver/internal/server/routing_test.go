@@ -77,7 +77,7 @@ func TestTimeoutParameterShortensDeadline(t *testing.T) {
 		"?watch=1&timeout=30s": noDeadline,
 	} {
 		var left time.Duration
-		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
+		handler := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
 			deadline, ok := r.Context().Deadline()
 			left = noDeadline
 			if ok {
@@ -85,7 +85,7 @@ func TestTimeoutParameterShortensDeadline(t *testing.T) {
 			}
 		}, func(c *server.Config) { c.RequestTimeout = requestTimeout })
 		response := httptest.NewRecorder()
-		h.ServeHTTP(response, newRequest("GET", "/api/v1/pods"+query))
+		handler.ServeHTTP(response, newRequest("GET", "/api/v1/pods"+query))
 		if (want == badRequest) != (response.Code == http.StatusBadRequest) || left > want || want > 0 && left < want-20*time.Second { // a slow machine takes some of it
 			t.Errorf("%s: got code %d and %v left, want %v", query, response.Code, left, want)
 		}

@@ -144,7 +144,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 // TestWatchOfStalledClientIsClosed checks that the watch of a client that does not read is closed.
 func TestWatchOfStalledClientIsClosed(t *testing.T) {
 	failed := make(chan error, 1)
-	h := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, _ *http.Request) {
+	handler := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
 				failed <- err
@@ -152,7 +152,7 @@ func TestWatchOfStalledClientIsClosed(t *testing.T) {
 			}
 		}
 	})
-	url, client := startServer(t, h, func(options *serving.Options) { options.StallTimeout = 50 * time.Millisecond })
+	url, client := startServer(t, handler, func(options *serving.Options) { options.StallTimeout = 50 * time.Millisecond })
 	resp, err := client.Get(url + watchPath) // the client does not read the body
 	if err != nil {
 		t.Fatal(err)

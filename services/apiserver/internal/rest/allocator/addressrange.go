@@ -66,15 +66,15 @@ func (r addressRange) candidates() iter.Seq[netip.Addr] {
 
 // fromRandom yields the n addresses from base+offset on, beginning at a random one of them. It
 // returns false if yield returned false.
-func fromRandom(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
-	if n == 0 {
+func fromRandom(offset, size uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
+	if size == 0 {
 		return true
 	}
-	start := rand.Uint64N(n)
-	for i := range n {
+	start := rand.Uint64N(size)
+	for i := range size {
 		index := start + i
-		if index >= n || index < start { // wrapped around
-			index -= n
+		if index >= size || index < start { // wrapped around
+			index -= size
 		}
 		if !yield(addressAfter(base, offset+index)) {
 			return false
@@ -84,19 +84,19 @@ func fromRandom(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) 
 }
 
 // addressAfter returns the address n after a. It must exist.
-func addressAfter(addr netip.Addr, n uint64) netip.Addr {
+func addressAfter(addr netip.Addr, count uint64) netip.Addr {
 	if addr.Is4() {
-		b := addr.As4()
-		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
-		return netip.AddrFrom4(b)
+		bytes := addr.As4()
+		binary.BigEndian.PutUint32(bytes[:], binary.BigEndian.Uint32(bytes[:])+uint32(count))
+		return netip.AddrFrom4(bytes)
 	}
-	b := addr.As16()
-	high := binary.BigEndian.Uint64(b[:8])
-	low := binary.BigEndian.Uint64(b[8:])
-	if low+n < low { // the sum overflows: carry
+	bytes := addr.As16()
+	high := binary.BigEndian.Uint64(bytes[:8])
+	low := binary.BigEndian.Uint64(bytes[8:])
+	if low+count < low { // the sum overflows: carry
 		high++
 	}
-	binary.BigEndian.PutUint64(b[:8], high)
-	binary.BigEndian.PutUint64(b[8:], low+n)
-	return netip.AddrFrom16(b)
+	binary.BigEndian.PutUint64(bytes[:8], high)
+	binary.BigEndian.PutUint64(bytes[8:], low+count)
+	return netip.AddrFrom16(bytes)
 }

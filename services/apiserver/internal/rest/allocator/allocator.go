@@ -72,18 +72,18 @@ type Allocator struct {
 
 // New returns an Allocator.
 func New(config Config) *Allocator {
-	a := &Allocator{Config: config}
-	a.metrics = newMetrics(config.Registerer, a.rangeUsage)
-	a.ports = newNodePortBitmap(&bitmapAllocator{
+	result := &Allocator{Config: config}
+	result.metrics = newMetrics(config.Registerer, result.rangeUsage)
+	result.ports = newNodePortBitmap(&bitmapAllocator{
 		store:              config.Store,
 		key:                config.Root + "/ranges/servicenodeports",
 		codec:              newRangeCodec(config.Scheme),
 		currentIncarnation: func() uint64 { return config.Cache.Incarnation() },
-	}, config.Ports, a.portsInUse, a.metrics)
+	}, config.Ports, result.portsInUse, result.metrics)
 	if config.DualWrite || config.Bitmap {
-		a.bitmaps = a.newAddressBitmaps()
+		result.bitmaps = result.newAddressBitmaps()
 	}
-	return a
+	return result
 }
 
 // Complete sets the fields of a service that need no allocation: the address families, their policy,

@@ -182,15 +182,15 @@ func TestStaticPortsAreAllocatedLast(t *testing.T) {
 }
 
 // FuzzRangeAllocation checks that a decoded range allocation can be encoded.
-func FuzzRangeAllocation(f *testing.F) {
+func FuzzRangeAllocation(fuzzer *testing.F) {
 	codec := newRangeCodec(builtin.Scheme())
 	good, err := codec.encode(&corev1.RangeAllocation{Range: "30000-32767", Data: []byte{1, 2}})
 	if err != nil {
-		f.Fatal(err)
+		fuzzer.Fatal(err)
 	}
-	f.Add(good)
-	f.Add([]byte("k8s\x00"))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	fuzzer.Add(good)
+	fuzzer.Add([]byte("k8s\x00"))
+	fuzzer.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := codec.decode(b); err == nil {
 			if _, err := codec.encode(r); err != nil {
 				t.Errorf("%+v was decoded and cannot be encoded: %v", r, err)

@@ -149,19 +149,19 @@ func isConflict(err error) bool {
 // loadState reads the state. Without a state for this range, it rebuilds the state from the
 // services.
 func (b *bitmapAllocator) loadState(ctx context.Context) (*bitSet, error) {
-	s, storedRange, err := b.readStored(ctx)
+	bits, storedRange, err := b.readStored(ctx)
 	if err != nil || storedRange == b.rangeText {
-		return s, err
+		return bits, err
 	}
 	positions, err := b.rebuild(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.taken = new(big.Int)
+	bits.taken = new(big.Int)
 	for _, position := range positions {
-		s.setPosition(position, true)
+		bits.setPosition(position, true)
 	}
-	return s, nil
+	return bits, nil
 }
 
 // readStored returns the stored state and its range. Without a stored state, the range is empty.

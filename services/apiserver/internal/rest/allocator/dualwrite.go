@@ -34,15 +34,15 @@ type addressBitmap struct {
 
 // newAddressBitmaps returns one addressBitmap for each configured range.
 func (a *Allocator) newAddressBitmaps() (out []*addressBitmap) {
-	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		bitmap := &addressBitmap{addressRange: addressRangeOf(p), maximum: maxBitsIPv6}
-		if p.Addr().Is4() {
+	for i, prefix := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
+		bitmap := &addressBitmap{addressRange: addressRangeOf(prefix), maximum: maxBitsIPv6}
+		if prefix.Addr().Is4() {
 			bitmap.maximum = maxBitsIPv4
 		}
 		bitmap.bitmapAllocator = &bitmapAllocator{
 			store:              a.Store,
 			key:                a.Root + bitKeys[i],
-			rangeText:          p.Masked().String(),
+			rangeText:          prefix.Masked().String(),
 			codec:              newRangeCodec(a.Scheme),
 			currentIncarnation: func() uint64 { return a.Cache.Incarnation() },
 		}

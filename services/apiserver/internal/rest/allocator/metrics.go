@@ -32,7 +32,7 @@ func newMetrics(registerer prometheus.Registerer, rangeUsage func() map[netip.Pr
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m := &metrics{
+	result := &metrics{
 		addressCount: counters(ip+"allocation_total", "[ALPHA] Number of Cluster IPs allocations", "cidr", "scope"),
 		addressErrors: counters(
 			ip+"allocation_errors_total",
@@ -69,10 +69,10 @@ func newMetrics(registerer prometheus.Registerer, rangeUsage func() map[netip.Pr
 			"[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
 			"type"),
 	}
-	registerer.MustRegister(newUsageGauges(ip, rangeUsage), m.addressCount, m.addressErrors, m.addressTime,
-		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
-		m.failedAddressRepairs, m.failedPortRepairs, m.addressProblems, m.portProblems)
-	return m
+	registerer.MustRegister(newUsageGauges(ip, rangeUsage), result.addressCount, result.addressErrors, result.addressTime,
+		result.portsAllocated, result.portsAvailable, result.portCount, result.portErrors,
+		result.failedAddressRepairs, result.failedPortRepairs, result.addressProblems, result.portProblems)
+	return result
 }
 
 // observeAddress records an attempt to allocate an address.

@@ -176,19 +176,19 @@ func newNodePortBitmap(
 	inUse func(context.Context) ([]int, error),
 	m *metrics,
 ) *nodePortBitmap {
-	p := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
+	result := &nodePortBitmap{bitmapAllocator: b, portRange: portRange, metrics: m}
 	b.rangeText = portRange.String()
 	b.observe = func(bits *bitSet) { m.setPortUsage(bits.takenCount(), portRange.Size) }
 	b.rebuild = func(ctx context.Context) (positions []int, err error) {
 		used, err := inUse(ctx)
 		for _, port := range used {
-			if position, ok := p.positionOf(port); ok {
+			if position, ok := result.positionOf(port); ok {
 				positions = append(positions, position)
 			}
 		}
 		return positions, err
 	}
-	return p
+	return result
 }
 
 // positionOf returns the position of a port. It returns false if the port is out of the range.

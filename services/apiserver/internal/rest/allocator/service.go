@@ -188,7 +188,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	if _, err := a.Cache.MostRecent(ctx); err != nil {
 		return err
 	}
-	s, found, err := a.Services.get(namespace, name)
+	live, found, err := a.Services.get(namespace, name)
 	if err != nil || !found {
 		return err
 	}
@@ -196,8 +196,8 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	defer a.repairs.mu.Unlock()
 	run := &repairRun{Allocator: a, reported: map[string]bool{}}
 	var errs []error
-	for _, addr := range addressesOf(s) {
-		errs = append(errs, run.repairAddress(ctx, s, addr))
+	for _, addr := range addressesOf(live) {
+		errs = append(errs, run.repairAddress(ctx, live, addr))
 	}
 	return errors.Join(errs...)
 }

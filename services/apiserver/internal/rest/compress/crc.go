@@ -13,16 +13,16 @@ func combineChecksums(first, second uint32, length int64) uint32 {
 
 // multiplyPolynomials multiplies two polynomials over GF(2) modulo the IEEE polynomial. Polynomials
 // are bit-reflected: the highest bit is the coefficient of x^0.
-func multiplyPolynomials(a, b uint32) uint32 {
+func multiplyPolynomials(first, second uint32) uint32 {
 	var product uint32
 	for bit := uint32(1) << 31; bit != 0; bit >>= 1 {
-		if a&bit != 0 {
-			product ^= b
+		if first&bit != 0 {
+			product ^= second
 		}
-		if b&1 != 0 {
-			b = b>>1 ^ crc32.IEEE
+		if second&1 != 0 {
+			second = second>>1 ^ crc32.IEEE
 		} else {
-			b >>= 1
+			second >>= 1
 		}
 	}
 	return product

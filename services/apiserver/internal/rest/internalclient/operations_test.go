@@ -252,9 +252,9 @@ func isNil(err error) bool { return err == nil }
 // that calls are counted by verb.
 func TestWriteErrorsAreRecognizable(t *testing.T) {
 	fixture := newFixture(t)
-	s := &store{}
-	cache := fixture.newLoadedCache(t, s)
-	server := fixture.newServer(s, cache, cache)
+	objectStore := &store{}
+	cache := fixture.newLoadedCache(t, objectStore)
+	server := fixture.newServer(objectStore, cache, cache)
 	registry := prometheus.NewRegistry()
 	server.Metrics = internalclient.NewMetrics(registry)
 	client := &internalclient.Client{Doer: server}
@@ -273,7 +273,7 @@ func TestWriteErrorsAreRecognizable(t *testing.T) {
 			isWant:   func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) },
 		},
 	} {
-		s.writeErr = test.writeErr
+		objectStore.writeErr = test.writeErr
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
 			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !test.isWant(err) {
 				t.Errorf("update while %s: got error %v, want another kind of error", name, err)

@@ -39,15 +39,15 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		defer cancelDeadline()
 	}
 	// 2. Make the request as the server would receive it.
-	in := r.Clone(ctx)
-	in.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
-	in.Host = r.URL.Host
-	in.RequestURI = r.URL.RequestURI()
-	in.RemoteAddr = "127.0.0.1:0"
-	if in.Body == nil {
-		in.Body = http.NoBody
+	incoming := r.Clone(ctx)
+	incoming.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	incoming.Host = r.URL.Host
+	incoming.RequestURI = r.URL.RequestURI()
+	incoming.RemoteAddr = "127.0.0.1:0"
+	if incoming.Body == nil {
+		incoming.Body = http.NoBody
 	}
-	defer in.Body.Close()
+	defer incoming.Body.Close()
 	// 3. Serve it, and return the buffered response.
 	response := &bufferedResponse{header: http.Header{}}
 	defer func() {
@@ -56,7 +56,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 			err = fmt.Errorf("request to the server itself: panic: %v", p)
 		}
 	}()
-	t.Handler().ServeHTTP(response, in)
+	t.Handler().ServeHTTP(response, incoming)
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}

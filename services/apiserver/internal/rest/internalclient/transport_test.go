@@ -72,7 +72,7 @@ func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
 
 // TestTransportFailuresAreErrors checks that panics, long responses and cancellations are errors.
 func TestTransportFailuresAreErrors(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, client := range map[string]struct {
 		handler http.HandlerFunc
 		want    string
 	}{
@@ -82,8 +82,8 @@ func TestTransportFailuresAreErrors(t *testing.T) {
 			want:    "too long",
 		},
 	} {
-		if _, err := sendThroughTransport(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got error %v, want one with %q", name, err, c.want)
+		if _, err := sendThroughTransport(t, t.Context(), client.handler, ""); err == nil || !strings.Contains(err.Error(), client.want) {
+			t.Errorf("%s: got error %v, want one with %q", name, err, client.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

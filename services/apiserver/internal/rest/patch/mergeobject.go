@@ -111,8 +111,8 @@ func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements
 
 // mergeStrings merges an object of the patch into the map of strings v, such as labels. It replaces
 // the map by a merged copy, because another object may share the map.
-func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
-	existing := v.Interface().(map[string]string)
+func (m *objectMerger) mergeStrings(target reflect.Value, object tape.Ref) bool {
+	existing := target.Interface().(map[string]string)
 	merged := make(map[string]string, len(existing)+m.patch.Len(object))
 	maps.Copy(merged, existing)
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
@@ -126,7 +126,7 @@ func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
 			return false
 		}
 	}
-	v.Set(reflect.ValueOf(merged))
+	target.Set(reflect.ValueOf(merged))
 	return true
 }
 

@@ -78,7 +78,7 @@ func randomPart(r *rand.Rand, value any, depth int) any {
 // TestDirectMergeMatchesDocumentMerge checks that merging directly into objects gives the same result
 // as merging documents.
 func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
-	catalog, c := builtinCodec(t)
+	catalog, apiCodec := builtinCodec(t)
 	direct := 0
 	for _, kind := range catalog.Kinds() {
 		if kind.Virtual {
@@ -98,7 +98,7 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				other := kind.New().(registry.Object)
 				fill.Fill(old)
 				fill.Fill(other)
-				old = roundTrip(t, c, kind, old)
+				old = roundTrip(t, apiCodec, kind, old)
 				tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(other)
 				if err != nil {
 					t.Fatal(err)
@@ -107,10 +107,10 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if agreeOnMerge(t, c, kind, old, patch) {
+				if agreeOnMerge(t, apiCodec, kind, old, patch) {
 					direct++
 				}
-				agreeOnStrategic(t, c, kind, old, patch)
+				agreeOnStrategic(t, apiCodec, kind, old, patch)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func agreeOnStrategic(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, 
 	if gotErr != nil {
 		return
 	}
-	x, err := apiCodec.ForKind(kind).EncodeObject(got)
+	expected, err := apiCodec.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func agreeOnStrategic(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, 
 	}
 	// The order within raw JSON may differ.
 	var xTree, yTree any
-	if json.Unmarshal(x, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
-		t.Fatalf("%s: got\n%s, want\n%s", patch, x, y)
+	if json.Unmarshal(expected, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
+		t.Fatalf("%s: got\n%s, want\n%s", patch, expected, y)
 	}
 }

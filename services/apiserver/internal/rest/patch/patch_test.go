@@ -145,7 +145,7 @@ func TestCopiesAreBounded(t *testing.T) {
 // fuzzPatch applies arbitrary input as a patch to a pod. It must result in a pod or fail with a
 // 4xx error.
 func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
-	catalog, c := builtinCodec(fuzzer)
+	catalog, apiCodec := builtinCodec(fuzzer)
 	kind := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers: []corev1.Container{
@@ -160,7 +160,7 @@ func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
 	fuzzer.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := Decode(typ, raw, true)
 		if err == nil {
-			err = patchPod(c, kind, p, pod)
+			err = patchPod(apiCodec, kind, p, pod)
 		}
 		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
 			t.Fatalf("%q: got %v, want a 4xx error", raw, err)
@@ -170,9 +170,9 @@ func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
 
 // patchPod applies a patch. If it is a merge patch that mergeObject supports, patchPod also returns an
 // error if the result differs from the result of mergeDocument.
-func patchPod(apiCodec *codec.Codec, kind *registry.Kind, p *Patch, pod *corev1.Pod) error {
-	obj, err := p.Apply(context.Background(), newTarget(apiCodec, kind, pod))
-	merged, ok := p.strategy.(*mergePatch)
+func patchPod(apiCodec *codec.Codec, kind *registry.Kind, patch *Patch, pod *corev1.Pod) error {
+	obj, err := patch.Apply(context.Background(), newTarget(apiCodec, kind, pod))
+	merged, ok := patch.strategy.(*mergePatch)
 	if !ok || !merged.doc.Clean() {
 		return err
 	}

@@ -55,7 +55,7 @@ func (e *Encoder) ReleaseConverted() {
 
 // MatchServed reports which entries a field selector selects in the served version. It returns
 // errors of the conversion and of the context.
-func (f *Encoder) MatchServed(
+func (e *Encoder) MatchServed(
 	ctx context.Context,
 	entries []*objects.Entry,
 	selector fields.Selector,
@@ -63,22 +63,22 @@ func (f *Encoder) MatchServed(
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	docs, release, err := f.writers.Conversions.acquireDocuments(ctx, f, entries)
+	docs, release, err := e.writers.Conversions.acquireDocuments(ctx, e, entries)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	matches := make(map[*objects.Entry]bool, len(entries))
-	for e, doc := range docs {
-		attributes, err := f.res.Coder.Attributes(doc)
+	for entry, doc := range docs {
+		attributes, err := e.res.Coder.Attributes(doc)
 		if err != nil {
 			return nil, err
 		}
 		set := fields.Set{}
-		for _, p := range attributes.Fields {
-			set[p.Key] = p.Value
+		for _, label := range attributes.Fields {
+			set[label.Key] = label.Value
 		}
-		matches[e] = selector.Matches(set)
+		matches[entry] = selector.Matches(set)
 	}
 	return matches, nil
 }
@@ -114,16 +114,16 @@ func (e *Encoder) hasRowOrder() bool {
 }
 
 // sortRows sorts the objects of a list in the order of the table's rows.
-func (f *Encoder) sortRows(ctx context.Context, list *List) error {
+func (e *Encoder) sortRows(ctx context.Context, list *List) error {
 	ranks := make(map[*objects.Entry]int, len(list.Items))
-	for _, e := range list.Items {
-		item, borrowed := f.EncodableOf(e).openItem()
-		obj, err := f.res.Coder.DecodeItem(ctx, item)
+	for _, entry := range list.Items {
+		item, borrowed := e.EncodableOf(entry).openItem()
+		obj, err := e.res.Coder.DecodeItem(ctx, item)
 		borrowed.Release()
 		if err != nil {
 			return err
 		}
-		ranks[e] = f.res.Presentation.RowOrder(obj)
+		ranks[entry] = e.res.Presentation.RowOrder(obj)
 	}
 	list.Items = slices.Clone(list.Items)
 	slices.SortStableFunc(list.Items, func(a, b *objects.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
@@ -154,7 +154,7 @@ func (e *Encoder) convertObject(ctx context.Context, encodable Encodable) (Encod
 // converted again once there is room.
 func (c *Conversions) acquireDocuments(
 	ctx context.Context,
-	e *Encoder,
+	encoder *Encoder,
 	entries []*objects.Entry,
 ) (docs map[*objects.Entry][]byte, release func(), err error) {
 	defer audit.FromContext(ctx).StartTimer(audit.Transforming).Stop()
@@ -165,7 +165,7 @@ func (c *Conversions) acquireDocuments(
 	release = func() {}
 	for {
 		// 1. Convert the entries, and keep the documents if the claim covers them.
-		docs, err := c.convertShared(ctx, e, entries)
+		docs, err := c.convertShared(ctx, encoder, entries)
 		if err != nil {
 			release()
 			return nil, nil, asTimeout(err)

@@ -226,7 +226,7 @@ func TestFailureOfAnotherRequestIsNotShared(t *testing.T) {
 func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 	const form = 1
 	entry, pending := &objects.Entry{}, &pendingConversion{}
-	b := &batch{
+	failing := &batch{
 		form:    form,
 		entries: []*objects.Entry{entry},
 		pending: map[*objects.Entry]*pendingConversion{entry: pending},
@@ -234,8 +234,8 @@ func TestConversionPanicFailsWaitingRequests(t *testing.T) {
 	}
 	conversions := NewConversions(ConversionBounds{})
 	conversions.running[conversionKey{entry: entry, form: form}] = pending
-	conversions.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, b)
-	<-b.done
+	conversions.runBatch(t.Context(), func(context.Context, [][]byte) ([][]byte, error) { panic("a bug") }, failing)
+	<-failing.done
 	if pending.err == nil || !strings.Contains(pending.err.Error(), "panic: a bug") || len(conversions.running) > 0 {
 		t.Errorf("got error %v, %d running conversions, want an error with the panic, 0", pending.err, len(conversions.running))
 	}

@@ -112,18 +112,18 @@ func (e *Encoder) ErrorFrame(err error) ([]byte, error) {
 
 // wrapEvent returns the frame of an event whose object is not a stored one.
 func (e *Encoder) wrapEvent(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := e.writers.Codec.Encode(obj, gvk, e.Media, false)
+	encoded, err := e.writers.Codec.Encode(obj, gvk, e.Media, false)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case e.isProtobuf():
-		return codec.WrapProtoFrame(typ, b), nil
+		return codec.WrapProtoFrame(typ, encoded), nil
 	case e.isCBOR():
-		return formats.AppendCBOREvent(nil, typ, b), nil
+		return formats.AppendCBOREvent(nil, typ, encoded), nil
 	}
 	out := appendTypeHead(nil, typ)
-	out = append(out, bytes.TrimRight(b, "\n")...)
+	out = append(out, bytes.TrimRight(encoded, "\n")...)
 	return append(out, "}\n"...), nil
 }
 

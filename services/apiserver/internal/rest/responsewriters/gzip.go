@@ -34,16 +34,16 @@ func acceptsGzip(r *http.Request) bool {
 }
 
 // compressesList reports whether the list is compressed for this client.
-func (f *Encoder) compressesList(r *http.Request, list *List) bool {
-	if f.writers.Compress == nil || !acceptsGzip(r) {
+func (e *Encoder) compressesList(r *http.Request, list *List) bool {
+	if e.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
 	if list.Iterate != nil { // only large lists have it
 		return true
 	}
 	size := 0
-	for _, e := range list.Items {
-		size += e.Size()
+	for _, entry := range list.Items {
+		size += entry.Size()
 		if size >= gzipThreshold {
 			return true
 		}

@@ -75,13 +75,13 @@ func TestLongResponsesAreLimited(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s := &blockingWriter{ResponseWriter: httptest.NewRecorder(), blocked: make(chan struct{}), proceed: make(chan struct{})}
+	server := &blockingWriter{ResponseWriter: httptest.NewRecorder(), blocked: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		respond(s, 3, finish)
+		respond(server, 3, finish)
 	}()
-	<-s.blocked
+	<-server.blocked
 	recorder := httptest.NewRecorder()
 	respond(recorder, 5, finish) // the blocked response does not hold the limiter
 	if n := recorder.Body.Len(); n != 5*chunkSize {
@@ -96,7 +96,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 			panic("an object that cannot be encoded")
 		})
 	}()
-	close(s.proceed)
+	close(server.proceed)
 	<-done
 	if n := len(limiter); n != 0 {
 		t.Errorf("after all responses: got the limiter held %d times, want 0", n)

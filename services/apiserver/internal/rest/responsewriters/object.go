@@ -186,15 +186,15 @@ func (e *Encoder) recordList(r *http.Request, list *List) error {
 	}
 	defer recorded.Close()
 	recorded.Write(e.appendListHead(nil, list.Meta))
-	var b []byte
+	var encoded []byte
 	err := list.Each(func(entry *objects.Entry) (err error) {
-		if b != nil {
+		if encoded != nil {
 			recorded.Write([]byte(","))
 		}
-		if b, err = e.appendItem(b[:0], e.EncodableOf(entry)); err != nil {
+		if encoded, err = e.appendItem(encoded[:0], e.EncodableOf(entry)); err != nil {
 			return err
 		}
-		recorded.Write(b)
+		recorded.Write(encoded)
 		if recorded.Full() {
 			return errAbandoned
 		}

@@ -139,7 +139,7 @@ func SendWarnings(w http.ResponseWriter, r *http.Request) {
 
 // recordResponse records a response in the audit event. body is its encoding.
 func recordResponse(
-	c *codec.Codec,
+	apiCodec *codec.Codec,
 	r *http.Request,
 	obj runtime.Object,
 	gvk schema.GroupVersionKind,
@@ -158,7 +158,7 @@ func recordResponse(
 	}
 	if choice.Media != api.MediaJSON {
 		var err error
-		if body, err = c.Encode(obj, gvk, api.MediaJSON, false /* pretty */); err != nil {
+		if body, err = apiCodec.Encode(obj, gvk, api.MediaJSON, false /* pretty */); err != nil {
 			return // there is no response either
 		}
 	}

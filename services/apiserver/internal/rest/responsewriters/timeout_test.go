@@ -40,15 +40,15 @@ func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 			r.Header.Set("Accept", api.MediaProtobuf)
 			recorder := httptest.NewRecorder()
 			Responder{Codec: apiCodec, Media: negotiation.Media{}}.Error(recorder, r, err)
-			var st metav1.Status
-			if err := json.Unmarshal(recorder.Body.Bytes(), &st); err != nil {
+			var reported metav1.Status
+			if err := json.Unmarshal(recorder.Body.Bytes(), &reported); err != nil {
 				t.Fatal(err)
 			}
 			if got := recorder.Header().Get("Content-Type"); recorder.Code != 504 || got != "text/plain; charset=utf-8" {
 				t.Errorf("got code %d, content type %q, want 504 as plain text", recorder.Code, got)
 			}
-			if st.Reason != metav1.StatusReasonTimeout || st.Message != "Timeout: request did not complete within the allotted timeout" {
-				t.Errorf("got status %+v, want a Timeout", st)
+			if reported.Reason != metav1.StatusReasonTimeout || reported.Message != "Timeout: request did not complete within the allotted timeout" {
+				t.Errorf("got status %+v, want a Timeout", reported)
 			}
 		})
 	}

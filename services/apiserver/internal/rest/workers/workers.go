@@ -100,17 +100,17 @@ func (w *Pool) startQueued() {
 		if work == nil {
 			return
 		}
-		j := w.newJob(work)
+		next := w.newJob(work)
 		last := len(w.idle) - 1
 		if last < 0 {
-			go w.runJobs(j)
+			go w.runJobs(next)
 			continue
 		}
 		worker := w.idle[last]
 		w.idle[last] = nil
 		w.idle = w.idle[:last]
 		w.minIdle = min(w.minIdle, last)
-		worker <- j // does not block: the channel has a free slot
+		worker <- next // does not block: the channel has a free slot
 	}
 	if len(w.queued.order) > 0 && !w.timerRuns {
 		w.timerRuns = true

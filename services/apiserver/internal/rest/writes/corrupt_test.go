@@ -52,15 +52,15 @@ func TestDeleteCorruptKeepsObjectsThatMayBeReadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fixture := base.fixture(t)
-			k := fixture.kind("configmaps")
-			revision := fixture.storeDirectly(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
-			key := k.Key("n", "c")
+			kind := fixture.kind("configmaps")
+			revision := fixture.storeDirectly(kind, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			key := kind.Key("n", "c")
 			kv := fixture.store.values[key]
 			kv.Seal = &storage.Seal{Err: &storage.CorruptObjectError{Key: key, Revision: revision, Err: test.readErr}}
 			fixture.store.values[key] = kv
 			err := fixture.writer.DeleteCorrupt(
 				test.ctx,
-				&writes.Request{Resource: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}},
+				&writes.Request{Resource: kind, Namespace: "n", Name: "c", User: &request.User{Name: "u"}},
 			)
 			if !test.isWanted(err) {
 				t.Errorf("read error %v: DeleteCorrupt returned %v", test.readErr, err)

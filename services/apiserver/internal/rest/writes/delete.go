@@ -32,16 +32,16 @@ func (w *Writer) Delete(ctx context.Context, req *Request) (Result, error) {
 	if !ok {
 		return Result{}, fmt.Errorf("a deletion with %T", req.Options)
 	}
-	op := admission.Delete
+	operation := admission.Delete
 	if req.Admitted {
-		op = ""
+		operation = ""
 	}
 
 	// Both are of the last attempt, which is the one that succeeds.
 	var obj registry.Object
 	var action deletion
 	tracing.Event(ctx, eventDelete)
-	result, err := w.modifyLive(ctx, req, op, func(live *liveObject) (outcome, error) {
+	result, err := w.modifyLive(ctx, req, operation, func(live *liveObject) (outcome, error) {
 		obj = live.obj.DeepCopyObject().(registry.Object)
 		if err := req.CheckPreconditions(live.obj); err != nil {
 			return outcome{}, err

@@ -206,7 +206,7 @@ func newBase(t *testing.T) *base {
 // one custom resource, which the fixture serves beside a few built-in kinds.
 func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture {
 	t.Helper()
-	f := &fixture{
+	created := &fixture{
 		t:      t,
 		base:   b,
 		store:  &memory{revision: 1, values: map[string]storage.KeyValue{}},
@@ -226,20 +226,20 @@ func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture 
 	builtinResources := []string{"configmaps", "pods", "limitranges", "replicationcontrollers", "namespaces", "events"}
 	for _, k := range b.catalog.Kinds() {
 		if k.Group == "" && slices.Contains(builtinResources, k.Resource) {
-			addResource(k, f.codec.ForKind(k))
+			addResource(k, created.codec.ForKind(k))
 		}
 	}
 	if len(customVersions) > 0 {
 		k := customVersions[0] // all versions share a key prefix
-		coder, err := f.codec.NewKindCodec(k)
+		coder, err := created.codec.NewKindCodec(k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		addResource(k, coder)
 	}
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          f.source,
-		CurrentRevision: f.store,
+		Source:          created.source,
+		CurrentRevision: created.store,
 		Resources:       resources,
 		ConfirmEvery:    time.Hour,
 	})
@@ -254,31 +254,31 @@ func (b *base) fixture(t *testing.T, customVersions ...*registry.Kind) *fixture 
 		t.Fatal(err)
 	}
 	sets := apiset.Builder{Codec: b.codec, Cache: cache, Root: "/registry", Fields: b.fields}
-	f.set = sets.Set(b.catalog, 1)
+	created.set = sets.Set(b.catalog, 1)
 	if len(customVersions) > 0 {
 		k := customVersions[0]
 		custom, err := sets.Custom(customVersions, cache.Store(apiset.KeyPrefix("/registry", k)), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.set = f.set.WithDefinitions([]apiset.Definition{{Resource: k.GVR().GroupResource(), Versions: custom}}, 2)
+		created.set = created.set.WithDefinitions([]apiset.Definition{{Resource: k.GVR().GroupResource(), Versions: custom}}, 2)
 	}
-	f.writer = writes.New(writes.Config{
-		Codec:      f.codec,
+	created.writer = writes.New(writes.Config{
+		Codec:      created.codec,
 		Fields:     b.fields,
-		Store:      f.store,
-		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(f)}),
-		Authorizer: (*authorizer)(f),
-		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(f)},
+		Store:      created.store,
+		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(created)}),
+		Authorizer: (*authorizer)(created),
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(created)},
 		Written: func(r schema.GroupResource, revision int64) {
 			if r.Resource == "configmaps" {
-				f.written = append(f.written, revision)
+				created.written = append(created.written, revision)
 			}
 		},
 		Now:    fixedClock,
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	return f
+	return created
 }
 
 // plugin is the admission plugin of a fixture.
@@ -406,8 +406,8 @@ func sentConfigMap(data ...string) *corev1.ConfigMap {
 
 // summarize describes a config map in one line: its data, "marked" if it has a deletionTimestamp,
 // and its finalizers. The summary of nil is "gone".
-func summarize(o registry.Object) string {
-	config, ok := o.(*corev1.ConfigMap)
+func summarize(obj registry.Object) string {
+	config, ok := obj.(*corev1.ConfigMap)
 	if !ok {
 		return "gone"
 	}

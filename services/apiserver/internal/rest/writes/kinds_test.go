@@ -149,21 +149,21 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: in(-5), grace: 1, ends: 1, swaps: 1}},
 		},
 		"without a node": {
-			change: func(p *corev1.Pod) { p.Spec.NodeName = "" },
+			change: func(pod *corev1.Pod) { pod.Spec.NodeName = "" },
 			steps:  []step{{after: 0, grace: removed, ends: 0, swaps: 2}},
 		},
-		"finished": {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"finished": {change: func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded },
 			steps: []step{{after: 0, requestedGrace: in(7), grace: removed, ends: 0, swaps: 2}}},
-		"already marked with period 0": {change: func(p *corev1.Pod) {
-			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			p.DeletionGracePeriodSeconds = in(0)
+		"already marked with period 0": {change: func(pod *corev1.Pod) {
+			pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			pod.DeletionGracePeriodSeconds = in(0)
 		}, steps: []step{{after: 0, grace: removed, ends: 0, swaps: 1}}},
-		"finished while terminating": {change: func(p *corev1.Pod) {
-			p.Status.Phase = corev1.PodFailed
-			p.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
-			p.DeletionGracePeriodSeconds = in(20)
+		"finished while terminating": {change: func(pod *corev1.Pod) {
+			pod.Status.Phase = corev1.PodFailed
+			pod.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
+			pod.DeletionGracePeriodSeconds = in(20)
 		}, steps: []step{{after: 0, grace: 20, ends: 20, swaps: 0}}},
-		"held by a finalizer": {change: func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} },
+		"held by a finalizer": {change: func(pod *corev1.Pod) { pod.Finalizers = []string{"a/b"} },
 			steps: []step{
 				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 1},
 				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 0},
@@ -171,20 +171,20 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fixture := base.fixture(t)
-			at := start
-			fixture.writer.Now = func() time.Time { return at }
+			deletedAt := start
+			fixture.writer.Now = func() time.Time { return deletedAt }
 			pods := fixture.kind("pods")
-			p := &corev1.Pod{
+			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
 				Spec:       corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))},
 			}
-			p.Status.Phase = corev1.PodRunning
+			pod.Status.Phase = corev1.PodRunning
 			if tc.change != nil {
-				tc.change(p)
+				tc.change(pod)
 			}
-			fixture.storeDirectly(pods, p)
+			fixture.storeDirectly(pods, pod)
 			for i, step := range tc.steps {
-				at = at.Add(step.after)
+				deletedAt = deletedAt.Add(step.after)
 				r := fixture.newRequest("pods", "p")
 				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.requestedGrace}
 				fixture.store.swaps = 0
@@ -214,7 +214,7 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}},
 		}
 	}
-	b := newBase(t)
+	base := newBase(t)
 	for name, tc := range map[string]struct {
 		meanwhile func(f *fixture, pods *apiset.Resource)
 		wantStays bool
@@ -224,7 +224,7 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 		"another": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("v", "2")) }, wantStays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := b.fixture(t)
+			f := base.fixture(t)
 			pods := f.kind("pods")
 			f.storeDirectly(pods, pod("u", "1"))
 			f.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {

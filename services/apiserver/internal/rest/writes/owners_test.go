@@ -19,7 +19,7 @@ import (
 // that the order is kept, for few and for many references.
 func TestDuplicateOwnersAreRemoved(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	yes, no := true, false
+	yes, unset := true, false
 	for round := range 60 {
 		obj := &corev1.ConfigMap{}
 		// Lists up to maxPairwise are compared pairwise, longer ones by hash.
@@ -31,7 +31,7 @@ func TestDuplicateOwnersAreRemoved(t *testing.T) {
 				Name:       fmt.Sprint(r.IntN(4)),
 				UID:        types.UID(fmt.Sprint(r.IntN(30))),
 			}
-			o.Controller = []*bool{nil, &yes, &no, new(bool)}[r.IntN(4)]
+			o.Controller = []*bool{nil, &yes, &unset, new(bool)}[r.IntN(4)]
 			obj.OwnerReferences = append(obj.OwnerReferences, o)
 		}
 		var want []metav1.OwnerReference

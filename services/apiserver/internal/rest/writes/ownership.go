@@ -87,16 +87,16 @@ func (w *Writer) runMutation(ctx context.Context, r *Request, obj registry.Objec
 
 // restoreTimes restores the old times in managedFields if nothing else changed. It records the
 // duration of the comparison.
-func (r *Request) restoreTimes(obj, old registry.Object, m *Metrics) {
+func (r *Request) restoreTimes(obj, old registry.Object, metrics *Metrics) {
 	start := time.Now()
 	before := apply.ManagedFieldsOf(old)
 	switch {
 	case !before.EqualExceptTimes(apply.ManagedFieldsOf(obj)):
-		m.recordComparison(m.fast, start)
+		metrics.recordComparison(metrics.fast, start)
 	case !r.fieldManager().Equal(obj, old):
-		m.recordComparison(m.slow, start)
+		metrics.recordComparison(metrics.slow, start)
 	default:
-		m.recordComparison(m.equal, start)
+		metrics.recordComparison(metrics.equal, start)
 		before.ApplyTo(obj)
 	}
 }

@@ -175,18 +175,18 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 func TestScaleCostIncludesScaledObject(t *testing.T) {
 	fixture := newBase(t).fixture(t)
 	const size = 200_000
-	k := fixture.kind("replicationcontrollers")
-	fixture.storeDirectly(k, &corev1.ReplicationController{
+	kind := fixture.kind("replicationcontrollers")
+	fixture.storeDirectly(kind, &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}},
 	})
 	estimate := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { estimate = n; return false }}
 	r := fixture.requestFor("c")
-	r.Resource = k
-	for i := range k.Subresources {
-		if k.Subresources[i].Scale != nil {
-			r.Sub = &k.Subresources[i]
+	r.Resource = kind
+	for i := range kind.Subresources {
+		if kind.Subresources[i].Scale != nil {
+			r.Sub = &kind.Subresources[i]
 		}
 	}
 	var err error

@@ -137,10 +137,10 @@ func (w *Writer) writeScale(
 ) (Result, error) {
 	// The rules of the object itself apply.
 	parent := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
-	result, err := w.modifyLive(ctx, req, admission.Update, func(l *liveObject) (outcome, error) {
+	result, err := w.modifyLive(ctx, req, admission.Update, func(liveParent *liveObject) (outcome, error) {
 		// 1. Compute the desired scale.
-		fields := req.scaledFields(l.obj)
-		live := req.Sub.Scale.FromObject(l.obj)
+		fields := req.scaledFields(liveParent.obj)
+		live := req.Sub.Scale.FromObject(liveParent.obj)
 		var err error
 		if live.ManagedFields, err = fields.ToSubresource(); err != nil {
 			return outcome{}, err
@@ -155,8 +155,8 @@ func (w *Writer) writeScale(
 
 		// 2. Admit and validate it. As in Kubernetes, the uid of an update is checked before, the uid of
 		// a patch afterwards.
-		if req.Patch == nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
-			return outcome{}, parent.uidConflict(desired.UID, l.obj.GetUID())
+		if req.Patch == nil && desired.UID != "" && desired.UID != liveParent.obj.GetUID() {
+			return outcome{}, parent.uidConflict(desired.UID, liveParent.obj.GetUID())
 		}
 		if parent.admission, err = w.admitScale(ctx, req, desired, live); err != nil {
 			return outcome{}, err
@@ -164,20 +164,20 @@ func (w *Writer) writeScale(
 		if errs := req.validateScale(desired); len(errs) > 0 {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), desired.Name, errs)
 		}
-		if req.Patch != nil && desired.UID != "" && desired.UID != l.obj.GetUID() {
+		if req.Patch != nil && desired.UID != "" && desired.UID != liveParent.obj.GetUID() {
 			resource := req.Resource.GroupResource()
 			resource.Resource += "/" + req.Sub.Name
-			return outcome{}, apierrors.NewConflict(resource, req.Name, errOtherUID(desired.UID, l.obj.GetUID()))
+			return outcome{}, apierrors.NewConflict(resource, req.Name, errOtherUID(desired.UID, liveParent.obj.GetUID()))
 		}
 
 		// 3. Change the object accordingly.
-		obj := l.obj.DeepCopyObject().(registry.Object)
+		obj := liveParent.obj.DeepCopyObject().(registry.Object)
 		if desired.UID != "" {
 			obj.SetUID(desired.UID)
 		}
 		obj.SetResourceVersion(desired.ResourceVersion)
 		if desired.ResourceVersion == "" && req.Sub.Scale.AllowUnconditionalUpdate {
-			obj.SetResourceVersion(l.obj.GetResourceVersion())
+			obj.SetResourceVersion(liveParent.obj.GetResourceVersion())
 		}
 		req.Sub.Scale.SetReplicas(obj, desired.Spec.Replicas)
 		entries, err := fields.ToParent(desired.ManagedFields)
@@ -186,7 +186,7 @@ func (w *Writer) writeScale(
 		}
 		obj.SetManagedFields(entries)
 		ownershipRecorded := true // by the entries of the scale
-		return w.computeChange(ctx, parent, l, obj, ownershipRecorded)
+		return w.computeChange(ctx, parent, liveParent, obj, ownershipRecorded)
 	})
 	if err != nil {
 		return Result{}, err

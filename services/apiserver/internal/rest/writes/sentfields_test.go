@@ -19,7 +19,7 @@ import (
 // TestSubresourcesOfPodsOwnSentFields checks that a manager that sends other changes to a
 // subresource owns their fields there, although the subresource drops the changes.
 func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	pod := func() *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"},
@@ -27,7 +27,7 @@ func TestSubresourcesOfPodsOwnSentFields(t *testing.T) {
 		}
 	}
 	for _, sub := range []string{"resize", "ephemeralcontainers"} {
-		fixture := b.fixture(t)
+		fixture := base.fixture(t)
 		req := fixture.newRequest("pods", "")
 		req.Object, req.Options = pod(), &metav1.CreateOptions{}
 		if _, err := fixture.writer.Create(t.Context(), req); err != nil {

@@ -53,15 +53,15 @@ const maxAttempts = 100
 // readLive returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
 func (w *Writer) readLive(ctx context.Context, req *Request, confirmed bool) (*liveObject, error) {
-	e, ok := req.Resource.Store.Get(req.objectKey())
-	if ok && e.Corrupt() == nil {
+	entry, ok := req.Resource.Store.Get(req.objectKey())
+	if ok && entry.Corrupt() == nil {
 		// Wait before the value is copied, so that waiting requests hold no copies.
-		if err := request.Estimate(ctx, e.Size()); err != nil {
+		if err := request.Estimate(ctx, entry.Size()); err != nil {
 			return nil, err
 		}
 		if !confirmed {
 			live := &liveObject{
-				stored: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision},
+				stored: storage.KeyValue{Key: entry.Key(), Value: entry.Stored(), ModRevision: entry.Revision, CreateRevision: entry.CreateRevision},
 			}
 			return live, live.decodeValue(ctx, req)
 		}

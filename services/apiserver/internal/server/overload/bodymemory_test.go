@@ -20,15 +20,15 @@ import (
 // TestServiceAccountsOfNamespaceShareOneBudget checks that all service accounts of a namespace
 // together get what one user gets. The limit has 100 units.
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
-	s := newSharedLimit(100)
+	budget := newSharedLimit(100)
 	taken := 0
 	for _, name := range []string{"one", "two", "three", "four"} {
-		taken += acquireAll(s, newClient("system:serviceaccount:b:"+name))
+		taken += acquireAll(budget, newClient("system:serviceaccount:b:"+name))
 	}
 	if alone := acquireAll(newSharedLimit(100), newClient("user")); taken != alone {
 		t.Errorf("four service accounts of a namespace got %d units, want %d as one user", taken, alone)
 	}
-	if other := acquireAll(s, newClient("system:serviceaccount:c:one")); other == 0 {
+	if other := acquireAll(budget, newClient("system:serviceaccount:c:one")); other == 0 {
 		t.Error("service account of another namespace: got no unit, want at least one")
 	}
 }
@@ -86,7 +86,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		// Client a takes all memory of workload-low that it may have.
 		acquireAll(levels.forLevel("workload-low").Queue, newClient("a"))
-		h := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+		handler := newFilters(Options{Bounds: testBounds}).limitBodies(levels, http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
 			response.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
@@ -96,7 +96,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 			request.FromContext(ctx).PriorityLevel = level
 			ctx = requesttest.WithUser(ctx, newClient("a").User)
 			response := httptest.NewRecorder()
-			h.ServeHTTP(response, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
+			handler.ServeHTTP(response, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
 			if response.Code != want || want == http.StatusTooManyRequests && response.Header().Get("Retry-After") != "1" {
 				t.Errorf("%s: got %d %v, want %d, with Retry-After 1 if it is 429", level, response.Code, response.Header(), want)
 			}

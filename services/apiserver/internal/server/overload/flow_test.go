@@ -32,7 +32,7 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		"HTTP/1, half closed": {proto: 1, canceled: true, wantHandled: true},
 	} {
 		handled := false
-		h := filters.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true }))
+		handler := filters.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled = true }))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if tc.canceled {
@@ -43,7 +43,7 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = tc.proto
 		response := httptest.NewRecorder()
-		h.ServeHTTP(response, r)
+		handler.ServeHTTP(response, r)
 		if handled != tc.wantHandled || !handled && response.Code != status.ClosedRequest {
 			t.Errorf("%s: got handled: %t, status %d, want handled: %t", name, handled, response.Code, tc.wantHandled)
 		}

@@ -103,7 +103,7 @@ type fixture struct {
 // replicas.
 func newFixture(t *testing.T, versions ...storage.KeyValue) *fixture {
 	t.Helper()
-	f := &fixture{
+	created := &fixture{
 		t:         t,
 		files:     certs.Layout{Dir: t.TempDir()},
 		addresses: map[string]string{},
@@ -111,14 +111,14 @@ func newFixture(t *testing.T, versions ...storage.KeyValue) *fixture {
 		registry:  prometheus.NewRegistry(),
 		now:       time.Now(),
 	}
-	if _, err := certs.Ensure(certs.Options{Dir: f.files.Dir}); err != nil {
+	if _, err := certs.Ensure(certs.Options{Dir: created.files.Dir}); err != nil {
 		t.Fatal(err)
 	}
-	f.trusted = f.peerPool()
-	f.source = &versionSource{versions, make(chan storage.KeyValue)}
+	created.trusted = created.peerPool()
+	created.source = &versionSource{versions, make(chan storage.KeyValue)}
 	cache, err := watchcache.New(watchcache.Config{
-		Source:          f.source,
-		CurrentRevision: f.source,
+		Source:          created.source,
+		CurrentRevision: created.source,
 		Logger:          slog.New(slog.DiscardHandler),
 		Resources: []watchcache.ResourceConfig{{
 			Name: "storageversions", Prefix: prefix,
@@ -136,7 +136,7 @@ func newFixture(t *testing.T, versions ...storage.KeyValue) *fixture {
 	if err := cache.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.Peers = peers.New(peers.Config{
+	created.Peers = peers.New(peers.Config{
 		Identity: "me",
 		Store:    cache.Store(prefix),
 		MaxPages: 16,
@@ -148,40 +148,40 @@ func newFixture(t *testing.T, versions ...storage.KeyValue) *fixture {
 			return version2, nil
 		},
 		Exists: func(id string) bool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return !f.gone[id]
+			created.mu.Lock()
+			defer created.mu.Unlock()
+			return !created.gone[id]
 		},
 		Addresses: func(context.Context) (map[string]string, error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.reads++
-			return maps.Clone(f.addresses), f.failure
+			created.mu.Lock()
+			defer created.mu.Unlock()
+			created.reads++
+			return maps.Clone(created.addresses), created.failure
 		},
 		Authorities: func() *x509.CertPool {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.trusted
+			created.mu.Lock()
+			defer created.mu.Unlock()
+			return created.trusted
 		},
-		Certificate: func() *tls.Certificate { return f.newCertificate(f.files.FrontProxy()) },
+		Certificate: func() *tls.Certificate { return created.newCertificate(created.files.FrontProxy()) },
 		Reject: func(response http.ResponseWriter, _ *http.Request, err error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.rejected = append(f.rejected, err)
+			created.mu.Lock()
+			defer created.mu.Unlock()
+			created.rejected = append(created.rejected, err)
 			response.WriteHeader(http.StatusServiceUnavailable)
 		},
-		Metrics: peers.NewMetrics(f.registry),
+		Metrics: peers.NewMetrics(created.registry),
 		Logger:  slog.New(slog.DiscardHandler),
 		Now: func() time.Time {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.now
+			created.mu.Lock()
+			defer created.mu.Unlock()
+			return created.now
 		},
 	})
-	running.Go(func() { _ = f.Run(ctx) })
-	f.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
-	t.Cleanup(f.stop)
-	return f
+	running.Go(func() { _ = created.Run(ctx) })
+	created.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(created.stop)
+	return created
 }
 
 // peerPool returns a pool with the CA of the peers' certificates.
@@ -227,7 +227,7 @@ func (f *fixture) startPeerWith(id string, handler http.HandlerFunc) *httptest.S
 }
 
 // startPeer starts a server as a peer and sets its address.
-func (f *fixture) startPeer(id string, testServer *httptest.Server) {
+func (f *fixture) startPeer(identity string, testServer *httptest.Server) {
 	f.t.Helper()
 	testServer.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -236,7 +236,7 @@ func (f *fixture) startPeer(id string, testServer *httptest.Server) {
 	}
 	testServer.StartTLS()
 	f.t.Cleanup(testServer.Close)
-	f.setAddress(id, testServer.Listener.Addr().String())
+	f.setAddress(identity, testServer.Listener.Addr().String())
 }
 
 // send sends a request for a resource of group g to a peer. header alternates names and values. It

@@ -34,11 +34,11 @@ type peer struct {
 }
 
 // newPeer returns the peer at an address. trusted holds the CAs that verify its certificate.
-func newPeer(peers *Peers, id, address string, trusted *x509.CertPool) *peer {
+func newPeer(peers *Peers, identity, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
 	tlsConfig := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
 	peer := &peer{
-		identity:    id,
+		identity:    identity,
 		address:     address,
 		trusted:     trusted,
 		connections: reverseproxy.Connections(dialer.DialContext, tlsConfig, peers.Certificate),
@@ -57,15 +57,15 @@ func newPeer(peers *Peers, id, address string, trusted *x509.CertPool) *peer {
 			MaxRequests: peers.MaxRequests,
 			OnChange: func(reason error) {
 				if reason != nil {
-					peers.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
+					peers.Logger.Error("peer unreachable; no requests until it responds", "peer", identity, "address", address, "error", reason)
 				} else {
-					peers.Logger.Info("peer reachable again", "peer", id, "address", address)
+					peers.Logger.Info("peer reachable again", "peer", identity, "address", address)
 				}
 			},
 		}),
 		Traces: peers.Traces,
 		Logger: peers.Logger,
-		Name:   id,
+		Name:   identity,
 	}
 	return peer
 }

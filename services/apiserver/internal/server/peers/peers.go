@@ -108,16 +108,16 @@ func (p *Peers) Handler(r *http.Request, info *requestinfo.Info) http.Handler {
 	if !info.IsResource || r.Header.Get(Header) == "true" {
 		return nil
 	}
-	ids := p.otherReplicas(info.GVR())
-	if len(ids) == 0 {
+	identities := p.otherReplicas(info.GVR())
+	if len(identities) == 0 {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxyToAny(w, r, ids) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxyToAny(w, r, identities) })
 }
 
 // proxyToAny proxies a request to one of the replicas with the given ids.
-func (p *Peers) proxyToAny(w http.ResponseWriter, r *http.Request, ids []string) {
-	peer, err := p.choosePeer(r.Context(), ids)
+func (p *Peers) proxyToAny(w http.ResponseWriter, r *http.Request, identities []string) {
+	peer, err := p.choosePeer(r.Context(), identities)
 	if err != nil {
 		p.Logger.Warn("no peer available for request", "path", r.URL.Path, "error", err)
 		p.Reject(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
@@ -129,17 +129,17 @@ func (p *Peers) proxyToAny(w http.ResponseWriter, r *http.Request, ids []string)
 }
 
 // choosePeer returns a random live replica, preferably one whose breaker is closed.
-func (p *Peers) choosePeer(ctx context.Context, ids []string) (*peer, error) {
+func (p *Peers) choosePeer(ctx context.Context, identities []string) (*peer, error) {
 	addresses, err := p.liveAddresses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var reachable, unreachable []*peer
-	for _, id := range ids {
-		if addresses[id] == "" {
+	for _, identity := range identities {
+		if addresses[identity] == "" {
 			continue
 		}
-		peer := p.peerAt(id, addresses[id])
+		peer := p.peerAt(identity, addresses[identity])
 		if peer.proxy.Breaker.Open() == nil {
 			reachable = append(reachable, peer)
 		} else {
@@ -178,20 +178,20 @@ func (p *Peers) liveAddresses(ctx context.Context) (map[string]string, error) {
 func (p *Peers) closeMoved(addresses map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, peer := range p.peers {
-		if addresses[id] != peer.address {
+	for identity, peer := range p.peers {
+		if addresses[identity] != peer.address {
 			peer.close()
-			delete(p.peers, id)
+			delete(p.peers, identity)
 		}
 	}
 }
 
 // peerAt returns the peer with an id. It replaces the peer if its address or the authorities have
 // changed.
-func (p *Peers) peerAt(id, address string) *peer {
+func (p *Peers) peerAt(identity, address string) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	existing := p.peers[id]
+	existing := p.peers[identity]
 	trusted := p.Authorities()
 	if existing != nil && existing.address == address && existing.trusted == trusted {
 		return existing
@@ -199,8 +199,8 @@ func (p *Peers) peerAt(id, address string) *peer {
 	if existing != nil {
 		existing.close()
 	}
-	replacement := newPeer(p, id, address, trusted)
-	p.peers[id] = replacement
+	replacement := newPeer(p, identity, address, trusted)
+	p.peers[identity] = replacement
 	return replacement
 }
 

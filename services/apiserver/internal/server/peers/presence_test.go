@@ -107,16 +107,16 @@ func (l *leaseStore) setFailure(err error) {
 }
 
 // newPresence returns the Presence of a replica that logs to log.
-func (l *leaseStore) newPresence(id string, log *log) *peers.Presence {
+func (l *leaseStore) newPresence(identity string, log *log) *peers.Presence {
 	return &peers.Presence{
 		Store:    l,
 		Root:     "/registry",
-		Identity: id,
+		Identity: identity,
 		IP:       net.IPv4(10, 0, 0, 7),
 		Port:     6443,
 		Logger:   slog.New(slog.NewTextHandler(log, nil)),
 		Encode: func(endpoints *corev1.Endpoints) ([]byte, error) {
-			if id == "unencodable" {
+			if identity == "unencodable" {
 				return nil, errors.New("encoding failed")
 			}
 			return json.Marshal(endpoints)
@@ -176,15 +176,15 @@ func TestPresencePublishesAddressWhileRunning(t *testing.T) {
 		Value:       []byte("{}"),
 		ModRevision: 0,
 	}
-	for _, id := range []string{"me", "another"} {
-		presence := store.newPresence(id, logs)
+	for _, identity := range []string{"me", "another"} {
+		presence := store.newPresence(identity, logs)
 		if presence.Check(nil) == nil {
 			t.Error("healthy before the address is published")
 		}
 		stop := runPresence(t, presence)
 		awaitTrue(t, "address published", func() bool { return presence.Check(nil) == nil })
 		addresses, err := presence.Addresses(t.Context())
-		if fmt.Sprint(addresses) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || store.ttl != 15*time.Second {
+		if fmt.Sprint(addresses) != fmt.Sprintf("map[%s:10.0.0.7:6443]", identity) || err != nil || store.ttl != 15*time.Second {
 			t.Errorf("got addresses %v with TTL %s, %v, want 10.0.0.7:6443 with 15s", addresses, store.ttl, err)
 		}
 		stop()

@@ -90,30 +90,30 @@ func (s *service) logOptions(call *handlers.Call) (*corev1.PodLogOptions, error)
 
 // validateLogOptions validates the options of a log request. split allows a selected stream.
 func validateLogOptions(options *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
-	at := field.NewPath
+	pathOf := field.NewPath
 	if n := options.TailLines; n != nil && *n < 0 {
-		errs = append(errs, field.Invalid(at("tailLines"), *n, "must be greater than or equal to 0"))
+		errs = append(errs, field.Invalid(pathOf("tailLines"), *n, "must be greater than or equal to 0"))
 	}
 	if n := options.LimitBytes; n != nil && *n < 1 {
-		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
+		errs = append(errs, field.Invalid(pathOf("limitBytes"), *n, "must be greater than 0"))
 	}
 	n := options.SinceSeconds
 	switch {
 	case n != nil && options.SinceTime != nil:
-		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+		errs = append(errs, field.Forbidden(pathOf(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case n != nil && *n < 1:
-		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
+		errs = append(errs, field.Invalid(pathOf("sinceSeconds"), *n, "must be greater than 0"))
 	}
 	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
 	stream := options.Stream
 	switch {
 	case stream == nil:
 	case !split:
-		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))
+		errs = append(errs, field.Forbidden(pathOf("stream"), "may not be specified"))
 	case !slices.Contains(streams, *stream):
-		errs = append(errs, field.NotSupported(at("stream"), *stream, streams))
+		errs = append(errs, field.NotSupported(pathOf("stream"), *stream, streams))
 	case *stream != corev1.LogStreamAll && options.TailLines != nil:
-		errs = append(errs, field.Forbidden(at(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+		errs = append(errs, field.Forbidden(pathOf(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
 	}
 	return errs
 }
