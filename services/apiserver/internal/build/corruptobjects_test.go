@@ -20,9 +20,9 @@ func (api *testServer) overwrite(key, value string) {
 	for errors.As(err, &exists) || errors.As(err, &changed) {
 		exists = nil
 		changed = nil
-		var kv storage.KeyValue
-		if kv, _, err = api.server.stores.store.Get(ctx, key, 0); err == nil {
-			_, err = api.server.stores.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
+		var current storage.KeyValue
+		if current, _, err = api.server.stores.store.Get(ctx, key, 0); err == nil {
+			_, err = api.server.stores.store.Update(ctx, key, []byte(value), current.ModRevision, storage.WriteOptions{})
 		}
 	}
 	if err != nil {
@@ -46,6 +46,7 @@ func (api *testServer) storeCorruptObjects() string {
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).resourceVersion()
 }
 
+// withUnsafeDelete enables RBAC and the gate of unsafe deletions.
 func withUnsafeDelete(options *config.Options) {
 	withRBAC(options)
 	if err := options.Features.Set("AllowUnsafeMalformedObjectDeletion=true"); err != nil {
@@ -53,7 +54,8 @@ func withUnsafeDelete(options *config.Options) {
 	}
 }
 
-// TestUnsafeDeleteRemovesOnlyCorruptObjects replays deletions of objects that cannot be read.
+// TestUnsafeDeleteRemovesOnlyCorruptObjects checks that unsafe deletions behave as recorded, and that
+// watches receive only intact objects.
 func TestUnsafeDeleteRemovesOnlyCorruptObjects(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
@@ -65,14 +67,14 @@ func TestUnsafeDeleteRemovesOnlyCorruptObjects(t *testing.T) {
 		api.mustSend(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
 	before := api.get(secrets).resourceVersion()
-	watched := api.storeCorruptObjects()
+	after := api.storeCorruptObjects()
 	for _, exchange := range readRecording(t, "unreadable", "1-gate-on.json") {
 		switch {
 		case exchange.Request == nil:
 			continue
 		case exchange.Name == "list from the cache":
-			// The cache of Kubernetes stops at the first value that it cannot read. Ours
-			// continues, and has the other readable value.
+			// The cache of Kubernetes stops at the first corrupt value. The cache of this server
+			// continues, and has the other intact value.
 			items := exchange.Response.Body.(map[string]any)
 			items["items"] = append([]any{map[string]any{
 				"metadata": map[string]any{
@@ -94,21 +96,21 @@ func TestUnsafeDeleteRemovesOnlyCorruptObjects(t *testing.T) {
 		}
 		api.replay(t, exchange)
 	}
-	// A watch that was open throughout received only readable objects.
+	// A watch from before the first write receives only intact objects.
 	for path, want := range map[string]string{
-		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before:  "ADDED othername ADDED good ",
-		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + watched: "",
+		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before: "ADDED othername ADDED good ",
+		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + after:  "",
 	} {
 		events := ""
 		for line := range strings.Lines(string(api.mustSend(200, "GET", path, "").body)) {
-			var ev struct {
+			var event struct {
 				Type   string
 				Object struct{ Metadata struct{ Name string } }
 			}
-			if err := json.Unmarshal([]byte(line), &ev); err != nil {
+			if err := json.Unmarshal([]byte(line), &event); err != nil {
 				t.Fatal(err)
 			}
-			events += ev.Type + " " + ev.Object.Metadata.Name + " "
+			events += event.Type + " " + event.Object.Metadata.Name + " "
 		}
 		if events != want {
 			t.Errorf("%s: got events %q, want %q", path, events, want)
@@ -116,7 +118,8 @@ func TestUnsafeDeleteRemovesOnlyCorruptObjects(t *testing.T) {
 	}
 }
 
-// TestUnsafeDeleteRemovesCorruptCustomResources replays deletions of custom resources that cannot be read.
+// TestUnsafeDeleteRemovesCorruptCustomResources checks that unsafe deletions of corrupt custom resources
+// behave as recorded.
 func TestUnsafeDeleteRemovesCorruptCustomResources(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
@@ -126,21 +129,22 @@ func TestUnsafeDeleteRemovesCorruptCustomResources(t *testing.T) {
 	api.mustSend(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
 		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
 	api.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
-	for _, x := range readRecording(t, "unreadable", "2-custom-resources.json") {
-		api.replay(t, x)
+	for _, exchange := range readRecording(t, "unreadable", "2-custom-resources.json") {
+		api.replay(t, exchange)
 	}
 }
 
-// TestCorruptObjectErrorsMatchRecordings replays errors of corrupt objects without the gate. One difference is
-// intended: our cache is ready and has all readable objects.
+// TestCorruptObjectErrorsMatchRecordings checks that the errors of corrupt objects without the gate equal
+// the recorded ones. One difference is intended: the cache of this server is ready and has all intact
+// objects.
 func TestCorruptObjectErrorsMatchRecordings(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.storeCorruptObjects()
 	api.mustSend(200, "GET", "/readyz", "")
-	for _, x := range readRecording(t, "unreadable", "3-gate-off.json") {
-		if x.Request != nil {
-			api.replay(t, x)
+	for _, exchange := range readRecording(t, "unreadable", "3-gate-off.json") {
+		if exchange.Request != nil {
+			api.replay(t, exchange)
 		}
 	}
 	api.mustSend(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
@@ -150,7 +154,7 @@ func TestCorruptObjectErrorsMatchRecordings(t *testing.T) {
 		path string
 		code int
 	}{
-		// Another namespace has only readable objects.
+		// Another namespace has only intact objects.
 		{path: other, code: 200},
 		{path: other + "?watch=true&timeoutSeconds=1", code: 200},
 		// A list or watch whose scope has corrupt objects fails.
@@ -162,15 +166,15 @@ func TestCorruptObjectErrorsMatchRecordings(t *testing.T) {
 	} {
 		api.mustSend(test.code, "GET", test.path, "")
 	}
-	// The function damage writes eight values with a lost key, two without a format and one of
-	// another kind. The value of baduid is readable.
-	const damaged = 8 + 2 + 1
-	if n := api.metricValue(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != damaged {
-		t.Errorf("got %v damaged objects, want %d", n, damaged)
+	// The recordings begin with eight values with a lost key, two without a format and one of another
+	// kind. The value of baduid is intact.
+	const corruptSecrets = 8 + 2 + 1
+	if n := api.metricValue(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != corruptSecrets {
+		t.Errorf("got %v corrupt objects, want %d", n, corruptSecrets)
 	}
 }
 
-// TestCorruptFieldFailsReads corrupts a field that no selector reads.
+// TestCorruptFieldFailsReads checks that reads fail if a field that no selector reads is corrupt.
 func TestCorruptFieldFailsReads(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -180,14 +184,14 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The length of the first data entry exceeds the value.
-	at := strings.Index(string(stored.Value), "\x12\x06\x0a\x01a\x12\x01b")
-	if at < 0 {
+	position := strings.Index(string(stored.Value), "\x12\x06\x0a\x01a\x12\x01b")
+	if position < 0 {
 		t.Fatalf("got value %q, want one with the data entry a", stored.Value)
 	}
 	bad := []byte(string(stored.Value))
-	bad[at+3] = 0x7f
+	bad[position+3] = 0x7f
 	api.overwrite("/registry/secrets/default/good", string(bad))
-	api.waitUntil("damaged", func() bool { return api.get(secrets).code == 500 })
+	api.waitUntil("corrupt", func() bool { return api.get(secrets).code == 500 })
 	for _, path := range []string{secrets + "/good", secrets, secrets + "?limit=5"} {
 		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
 			if response := api.get(path, "Accept", accept); response.code != 500 || !strings.Contains(string(response.body), "unexpected EOF") {
@@ -200,8 +204,8 @@ func TestCorruptFieldFailsReads(t *testing.T) {
 	}
 }
 
-// TestCorruptPoliciesRejectWrites checks that writes that an unreadable policy may forbid are
-// rejected, and that the previous state of a policy stays in force.
+// TestCorruptPoliciesRejectWrites checks that writes that a corrupt policy may forbid are rejected, and
+// that the previous state of a policy stays in force.
 func TestCorruptPoliciesRejectWrites(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, withUnsafeDelete)
@@ -222,7 +226,7 @@ func TestCorruptPoliciesRejectWrites(t *testing.T) {
 		`{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
 	api.mustSend(422, "POST", configMaps, configMap("no"))
 	api.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
-	api.waitUntil("damaged", func() bool { return api.get(kinds+"validatingadmissionpolicies/p").code == 500 })
+	api.waitUntil("corrupt", func() bool { return api.get(kinds+"validatingadmissionpolicies/p").code == 500 })
 	api.mustSend(422, "POST", configMaps, configMap("no"))
 	api.mustSend(201, "POST", configMaps, configMap("yes"))
 }
@@ -233,7 +237,7 @@ func TestLimitedWatchesReportCorruptObjects(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
 	api.overwrite("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
-	api.waitUntil("damaged", func() bool { return api.get(secrets).code == 500 })
+	api.waitUntil("corrupt", func() bool { return api.get(secrets).code == 500 })
 	for _, query := range []string{"?watch=1&timeoutSeconds=1", "?watch=1&timeoutSeconds=1&limit=1"} {
 		if text := api.mustSend(500, "GET", secrets+query, "").field("message"); !strings.Contains(text.(string), "secrets/default/bad") {
 			t.Errorf("%s: got message %v, want the key secrets/default/bad in it", query, text)

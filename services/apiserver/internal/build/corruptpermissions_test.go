@@ -46,19 +46,19 @@ func (api *testServer) corrupt(path string) (mend func()) {
 	}
 }
 
-// TestCorruptPermissionObjectsGrantNothing checks that an unreadable object that decides on
-// permissions is not treated as absent.
+// TestCorruptPermissionObjectsGrantNothing checks that a corrupt object that decides on permissions is
+// not treated as absent.
 func TestCorruptPermissionObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
-	name := 0
-	attempt := func() apiResponse {
-		name++
-		return api.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, name))
+	count := 0
+	createConfigMap := func() apiResponse {
+		count++
+		return api.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, count))
 	}
-	unreadable := func(path string) {
+	waitUntilCorrupt := func(path string) {
 		t.Helper()
-		api.waitUntil(path+" cannot be read", func() bool { return api.get(path).code == 500 })
+		api.waitUntil(path+" corrupt", func() bool { return api.get(path).code == 500 })
 	}
 	const rules = `"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]`
 
@@ -67,48 +67,48 @@ func TestCorruptPermissionObjectsGrantNothing(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
 	api.mustSend(403, "POST", "/api/v1/namespaces/strict/pods", pod)
 	api.corrupt("namespaces/strict")
-	unreadable("/api/v1/namespaces/strict")
+	waitUntilCorrupt("/api/v1/namespaces/strict")
 	api.mustSend(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
 	api.mustSend(201, "POST", admissionPath+"validatingadmissionpolicies",
 		`{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
 	api.mustSend(201, "POST", admissionPath+"validatingadmissionpolicybindings",
 		`{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
-	rejected := func(what string, code int, text string) {
+	checkRejected := func(policy string, code int, text string) {
 		t.Helper()
-		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
-			t.Errorf("%s: got status %d: %s, want status %d and %q", what, r.code, r.body, code, text)
+		if response := createConfigMap(); response.code != code || !strings.Contains(string(response.body), text) {
+			t.Errorf("%s: got status %d: %s, want status %d and %q", policy, response.code, response.body, code, text)
 		}
 	}
-	rejected("a policy", 422, "denied request")
+	checkRejected("policy", 422, "denied request")
 	remove := api.corrupt("validatingadmissionpolicies/no")
-	unreadable(admissionPath + "validatingadmissionpolicies/no")
-	rejected("a policy that cannot be read any more", 422, "denied request")
+	waitUntilCorrupt(admissionPath + "validatingadmissionpolicies/no")
+	checkRejected("policy that became corrupt", 422, "denied request")
 	removeBinding := api.corrupt("validatingadmissionpolicybindings/no")
-	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
-	rejected("a binding that cannot be read any more", 422, "denied request")
+	waitUntilCorrupt(admissionPath + "validatingadmissionpolicybindings/no")
+	checkRejected("binding that became corrupt", 422, "denied request")
 	remove()
 	removeBinding()
-	api.waitUntil("no policy any more", func() bool { return attempt().code == 201 })
+	api.waitUntil("free of policies", func() bool { return createConfigMap().code == 201 })
 
 	api.mustSend(201, "POST", admissionPath+"validatingwebhookconfigurations",
 		`{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
-	rejected("a webhook", 500, "failed calling webhook")
+	checkRejected("webhook", 500, "failed calling webhook")
 	remove = api.corrupt("validatingwebhookconfigurations/no")
-	unreadable(admissionPath + "validatingwebhookconfigurations/no")
-	rejected("a webhook that cannot be read any more", 500, "failed calling webhook")
+	waitUntilCorrupt(admissionPath + "validatingwebhookconfigurations/no")
+	checkRejected("webhook that became corrupt", 500, "failed calling webhook")
 	remove()
-	api.waitUntil("no webhook any more", func() bool { return attempt().code == 201 })
+	api.waitUntil("free of webhooks", func() bool { return createConfigMap().code == 201 })
 
 	for _, resource := range []string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
 	} {
 		remove := api.corrupt(resource + "/never")
-		unreadable(admissionPath + resource + "/never")
-		rejected(resource+" that could never be read", 403, "not yet ready to handle request")
+		waitUntilCorrupt(admissionPath + resource + "/never")
+		checkRejected(resource+" that was always corrupt", 403, "not yet ready to handle request")
 		remove()
-		api.waitUntil(resource+" is gone", func() bool { return attempt().code == 201 })
+		api.waitUntil(resource+" gone", func() bool { return createConfigMap().code == 201 })
 	}
 }
 
@@ -145,20 +145,20 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		auditID := uuid.NewString()
 		api.mustSend(test.code, "DELETE", configMaps+"/"+test.name+test.query, "", "Audit-Id", auditID)
 		line := ""
-		api.waitUntil("the end of "+auditID, func() bool {
+		api.waitUntil("audited with ID "+auditID, func() bool {
 			text, err := os.ReadFile(log)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for l := range strings.Lines(string(text)) {
-				if strings.Contains(l, auditID) && strings.Contains(l, `"stage":"ResponseComplete"`) {
-					line = l
+			for logged := range strings.Lines(string(text)) {
+				if strings.Contains(logged, auditID) && strings.Contains(logged, `"stage":"ResponseComplete"`) {
+					line = logged
 				}
 			}
 			return line != ""
 		})
-		if audited := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); audited != test.audited {
-			t.Errorf("%s%s: got annotation unsafe-delete: %t, want %t: %s", test.name, test.query, audited, test.audited, line)
+		if annotated := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); annotated != test.audited {
+			t.Errorf("%s%s: got annotation unsafe-delete: %t, want %t: %s", test.name, test.query, annotated, test.audited, line)
 		}
 	}
 }

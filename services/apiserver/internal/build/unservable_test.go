@@ -33,6 +33,7 @@ func (api *testServer) storedAs(obj registry.Object, apiVersion, kind string) st
 	return "k8s\x00" + string(envelope)
 }
 
+// metaOf returns the metadata of an object in the namespace default.
 func metaOf(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u-1"}
 }

@@ -20,11 +20,11 @@ func (api *testServer) metricValue(line string) float64 {
 	scanner := bufio.NewScanner(bytes.NewReader(api.get("/metrics").body))
 	for scanner.Scan() {
 		if value, ok := strings.CutPrefix(scanner.Text(), line+" "); ok {
-			v, err := strconv.ParseFloat(value, 64)
+			number, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				api.t.Fatal(err)
 			}
-			return v
+			return number
 		}
 	}
 	return -1
@@ -47,8 +47,8 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 	}
 }
 
-// TestWatchOfSlowReaderEnds checks that a watch ends, over each protocol, when the history that it
-// needs is gone, and that others continue.
+// TestWatchOfSlowReaderEnds checks that the watch of a slow client ends, over HTTP/1 and HTTP/2, when the
+// history that it needs is gone. Other watches continue.
 func TestWatchOfSlowReaderEnds(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -85,9 +85,9 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	for i := range n {
 		api.mustSend(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
 	}
-	api.waitUntil("cut off", func() bool { return api.metricValue(line) == others })
-	if n := api.metricValue(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
-		t.Errorf("got %v terminated watchers, want 2", n)
+	api.waitUntil("ended", func() bool { return api.metricValue(line) == others })
+	if objects := api.metricValue(`apiserver_terminated_watchers_total{resource="configmaps"}`); objects != 2 {
+		t.Errorf("got %v terminated watchers, want 2", objects)
 	}
 }
 
@@ -130,8 +130,8 @@ func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 			t.Errorf("watch of %s with a selector of %d bytes: got %s, want 200", user, len(selector), httpResponse.Status)
 		}
 	}
-	for _, w := range watches {
-		w.Body.Close()
+	for _, watchResponse := range watches {
+		watchResponse.Body.Close()
 	}
 	api.waitUntil("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
 }
@@ -142,21 +142,21 @@ func TestSecretsAreNotInDictionary(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	api := startServer(t, nil)
-	text := strings.Repeat("says much the same as others do. ", 200)
+	text := strings.Repeat("This text occurs in many objects. ", 200)
 	for i := range 40 {
 		api.mustSend(201, "POST", "/api/v1/namespaces/default/configmaps",
 			fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
 		api.mustSend(201, "POST", "/api/v1/namespaces/default/secrets",
 			fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
 	}
-	of := func(resource string) (stored, kept float64) {
+	valueBytes := func(resource string) (stored, kept float64) {
 		return api.metricValue(`binnacle_watch_cache_value_bytes{resource="` +
 			resource + `"}`), api.metricValue(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
 	}
-	if stored, kept := of("configmaps"); kept > stored*3/4 {
+	if stored, kept := valueBytes("configmaps"); kept > stored*3/4 {
 		t.Errorf("ConfigMaps of %v bytes: got %v bytes in the cache, want at most three quarters", stored, kept)
 	}
-	if stored, kept := of("secrets"); kept < stored {
+	if stored, kept := valueBytes("secrets"); kept < stored {
 		t.Errorf("Secrets of %v bytes: got %v bytes in the cache, want no fewer: they are not compressed", stored, kept)
 	}
 }

@@ -50,11 +50,11 @@ func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
-	kv, ok := m.values[key]
+	stored, ok := m.values[key]
 	if !ok {
-		return kv, m.revision, storage.ErrNotFound
+		return stored, m.revision, storage.ErrNotFound
 	}
-	return kv, m.revision, nil
+	return stored, m.revision, nil
 }
 
 // startSwap counts a swap and calls beforeSwap. The caller applies the swap if shouldApply is true,
@@ -62,12 +62,12 @@ func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 func (m *memory) startSwap(key string, value []byte) (shouldApply bool, err error) {
 	m.mu.Lock()
 	m.swaps++
-	n, beforeSwap := m.swaps, m.beforeSwap
+	number, beforeSwap := m.swaps, m.beforeSwap
 	m.mu.Unlock()
 	if beforeSwap == nil {
 		return true, nil
 	}
-	applyAnyway, err := beforeSwap(n, key, value)
+	applyAnyway, err := beforeSwap(number, key, value)
 	return applyAnyway || err == nil, err
 }
 
@@ -146,8 +146,8 @@ func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (stora
 func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
-		case b := <-f.batches:
-			f.applied <- apply(b)
+		case batch := <-f.batches:
+			f.applied <- apply(batch)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -178,8 +178,10 @@ type fixture struct {
 	forbidden bool
 }
 
+// fixedClock returns now.
 func fixedClock() time.Time { return now }
 
+// now is the time of all writes.
 var now = time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 
 // base is shared by the fixtures of a test.
@@ -189,17 +191,18 @@ type base struct {
 	fields  *apply.Fields
 }
 
+// newBase returns the base of fixtures with all built-in kinds.
 func newBase(t *testing.T) *base {
 	t.Helper()
 	catalog, err := builtin.AllKinds(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	apiCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &base{catalog, c, apply.New(catalog, fixedClock)}
+	return &base{catalog, apiCodec, apply.New(catalog, fixedClock)}
 }
 
 // fixture returns a fixture with an empty store at revision 1. customVersions are the versions of
@@ -328,8 +331,8 @@ func (r *reservation) Rollback(context.Context) { r.rollbacks++ }
 func (f *fixture) kind(resource string) *apiset.Resource {
 	f.t.Helper()
 	for _, gv := range []schema.GroupVersion{{Version: "v1"}, {Group: "example.com", Version: "v1"}} {
-		if k := f.set.Resource(gv.WithResource(resource)); k != nil {
-			return k
+		if found := f.set.Resource(gv.WithResource(resource)); found != nil {
+			return found
 		}
 	}
 	f.t.Fatalf("unknown resource %s", resource)
@@ -340,10 +343,10 @@ func (f *fixture) kind(resource string) *apiset.Resource {
 func (f *fixture) syncCache() {
 	f.t.Helper()
 	f.store.mu.Lock()
-	b := storage.Batch{Events: f.store.events, Revision: f.store.revision}
+	batch := storage.Batch{Events: f.store.events, Revision: f.store.revision}
 	f.store.events = nil
 	f.store.mu.Unlock()
-	f.source.batches <- b
+	f.source.batches <- batch
 	if err := <-f.source.applied; err != nil {
 		f.t.Fatal(err)
 	}
@@ -373,18 +376,18 @@ func (f *fixture) removeDirectly(resource *apiset.Resource, name string) {
 // storedObject returns an object of the store, or nil if it does not exist.
 func (f *fixture) storedObject(resource *apiset.Resource, name string) registry.Object {
 	f.t.Helper()
-	kv, ok := f.store.values[resource.Key("ns", name)]
+	stored, ok := f.store.values[resource.Key("ns", name)]
 	if !ok {
 		return nil
 	}
-	obj, err := resource.Coder.DecodeStored(kv.Value, kv.ModRevision)
+	obj, err := resource.Coder.DecodeStored(stored.Value, stored.ModRevision)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return obj
 }
 
-// storedConfigMap returns a stored config map with data given as pairs.
+// storedConfigMap returns a stored config map. data alternates keys and values.
 func storedConfigMap(data ...string) *corev1.ConfigMap {
 	config := sentConfigMap(data...)
 	config.UID = "uid"
@@ -392,7 +395,7 @@ func storedConfigMap(data ...string) *corev1.ConfigMap {
 	return config
 }
 
-// sentConfigMap returns a config map as a client sends it.
+// sentConfigMap returns a config map as a client sends it. data alternates keys and values.
 func sentConfigMap(data ...string) *corev1.ConfigMap {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
 	for i := 0; i+1 < len(data); i += 2 {
@@ -411,14 +414,14 @@ func summarize(obj registry.Object) string {
 	if !ok {
 		return "gone"
 	}
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(config.Data)) {
-		out = append(out, k+"="+config.Data[k])
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(config.Data)) {
+		parts = append(parts, key+"="+config.Data[key])
 	}
 	if config.DeletionTimestamp != nil {
-		out = append(out, "marked")
+		parts = append(parts, "marked")
 	}
-	return strings.Join(append(out, config.Finalizers...), " ")
+	return strings.Join(append(parts, config.Finalizers...), " ")
 }
 
 // requestFor returns a request for a config map.

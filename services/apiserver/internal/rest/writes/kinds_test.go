@@ -39,8 +39,8 @@ func withVersion(limits *corev1.LimitRange, version string) *corev1.LimitRange {
 	return limits
 }
 
-// TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
-// concurrent writes.
+// TestUpdateCreatesMissingObject checks that an update creates a missing object of a kind that allows it,
+// also with concurrent writes.
 func TestUpdateCreatesMissingObject(t *testing.T) {
 	base := newBase(t)
 	tests := []struct {
@@ -98,12 +98,12 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 			r := f.newRequest("limitranges", "l")
 			r.Object = tc.sent
 			r.Options = &metav1.UpdateOptions{}
-			res, err := f.writer.Update(context.Background(), r)
+			result, err := f.writer.Update(context.Background(), r)
 			if tc.wantReason == "" && err != nil || tc.wantReason != "" && apierrors.ReasonForError(err) != tc.wantReason {
 				t.Fatalf("got error %v, want reason %q", err, tc.wantReason)
 			}
-			if res.Created != tc.wantCreated || f.store.swaps != tc.wantSwaps {
-				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, f.store.swaps, tc.wantCreated, tc.wantSwaps)
+			if result.Created != tc.wantCreated || f.store.swaps != tc.wantSwaps {
+				t.Errorf("got created %v after %d swaps, want %v and %d", result.Created, f.store.swaps, tc.wantCreated, tc.wantSwaps)
 			}
 			if stored := f.storedObject(f.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
 				t.Errorf("got stored object %v, want the label by=me", stored)
@@ -124,7 +124,7 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 		swaps          int           // expected number of swaps
 	}
 	const removed = -1
-	in := func(seconds int64) *int64 { return &seconds }
+	graceSeconds := func(seconds int64) *int64 { return &seconds }
 	start := now.Truncate(time.Second)
 	base := newBase(t)
 	for name, tc := range map[string]struct {
@@ -133,46 +133,46 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 	}{
 		"running": {steps: []step{
 			{after: 0, grace: 20, ends: 20, swaps: 1},
-			{after: 0, requestedGrace: in(50), grace: 20, ends: 20, swaps: 0},
-			{after: 0, requestedGrace: in(5), grace: 5, ends: 5, swaps: 1},
+			{after: 0, requestedGrace: graceSeconds(50), grace: 20, ends: 20, swaps: 0},
+			{after: 0, requestedGrace: graceSeconds(5), grace: 5, ends: 5, swaps: 1},
 			{after: 0, grace: 5, ends: 5, swaps: 0},
-			{after: 0, requestedGrace: in(0), grace: removed, ends: 0, swaps: 2},
+			{after: 0, requestedGrace: graceSeconds(0), grace: removed, ends: 0, swaps: 2},
 		}},
 		"shortened to less than has passed": {
 			steps: []step{
 				{after: 0, grace: 20, ends: 20, swaps: 1},
-				{after: 4 * time.Second, requestedGrace: in(2), grace: 1, ends: 4, swaps: 1},
-				{after: 0, requestedGrace: in(1), grace: 1, ends: 4, swaps: 0},
-				{after: 0, requestedGrace: in(0), grace: removed, ends: 0, swaps: 2},
+				{after: 4 * time.Second, requestedGrace: graceSeconds(2), grace: 1, ends: 4, swaps: 1},
+				{after: 0, requestedGrace: graceSeconds(1), grace: 1, ends: 4, swaps: 0},
+				{after: 0, requestedGrace: graceSeconds(0), grace: removed, ends: 0, swaps: 2},
 			}},
 		"shortened by a negative period": {
-			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: in(-5), grace: 1, ends: 1, swaps: 1}},
+			steps: []step{{after: 0, grace: 20, ends: 20, swaps: 1}, {after: 0, requestedGrace: graceSeconds(-5), grace: 1, ends: 1, swaps: 1}},
 		},
 		"without a node": {
 			change: func(pod *corev1.Pod) { pod.Spec.NodeName = "" },
 			steps:  []step{{after: 0, grace: removed, ends: 0, swaps: 2}},
 		},
 		"finished": {change: func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded },
-			steps: []step{{after: 0, requestedGrace: in(7), grace: removed, ends: 0, swaps: 2}}},
+			steps: []step{{after: 0, requestedGrace: graceSeconds(7), grace: removed, ends: 0, swaps: 2}}},
 		"already marked with period 0": {change: func(pod *corev1.Pod) {
 			pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			pod.DeletionGracePeriodSeconds = in(0)
+			pod.DeletionGracePeriodSeconds = graceSeconds(0)
 		}, steps: []step{{after: 0, grace: removed, ends: 0, swaps: 1}}},
 		"finished while terminating": {change: func(pod *corev1.Pod) {
 			pod.Status.Phase = corev1.PodFailed
 			pod.DeletionTimestamp = &metav1.Time{Time: start.Add(20 * time.Second)}
-			pod.DeletionGracePeriodSeconds = in(20)
+			pod.DeletionGracePeriodSeconds = graceSeconds(20)
 		}, steps: []step{{after: 0, grace: 20, ends: 20, swaps: 0}}},
 		"held by a finalizer": {change: func(pod *corev1.Pod) { pod.Finalizers = []string{"a/b"} },
 			steps: []step{
-				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 1},
-				{after: 0, requestedGrace: in(0), grace: 0, ends: 0, swaps: 0},
+				{after: 0, requestedGrace: graceSeconds(0), grace: 0, ends: 0, swaps: 1},
+				{after: 0, requestedGrace: graceSeconds(0), grace: 0, ends: 0, swaps: 0},
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fixture := base.fixture(t)
-			deletedAt := start
-			fixture.writer.Now = func() time.Time { return deletedAt }
+			clock := start
+			fixture.writer.Now = func() time.Time { return clock }
 			pods := fixture.kind("pods")
 			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
@@ -184,30 +184,30 @@ func TestGracePeriodCanOnlyBeShortened(t *testing.T) {
 			}
 			fixture.storeDirectly(pods, pod)
 			for i, step := range tc.steps {
-				deletedAt = deletedAt.Add(step.after)
+				clock = clock.Add(step.after)
 				r := fixture.newRequest("pods", "p")
 				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.requestedGrace}
 				fixture.store.swaps = 0
-				res, err := fixture.writer.Delete(context.Background(), r)
+				result, err := fixture.writer.Delete(context.Background(), r)
 				if err != nil {
 					t.Fatal(err)
 				}
 				grace, ends := int64(removed), int64(0)
-				if o := fixture.storedObject(pods, "p"); o != nil {
-					grace = *o.GetDeletionGracePeriodSeconds()
-					ends = int64(o.GetDeletionTimestamp().Sub(start) / time.Second)
+				if stored := fixture.storedObject(pods, "p"); stored != nil {
+					grace = *stored.GetDeletionGracePeriodSeconds()
+					ends = int64(stored.GetDeletionTimestamp().Sub(start) / time.Second)
 				}
-				if grace != step.grace || ends != step.ends || res.Deleted != (step.grace < 0) || fixture.store.swaps != step.swaps {
+				if grace != step.grace || ends != step.ends || result.Deleted != (step.grace < 0) || fixture.store.swaps != step.swaps {
 					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
-						grace, ends, res.Deleted, fixture.store.swaps, step)
+						grace, ends, result.Deleted, fixture.store.swaps, step)
 				}
 			}
 		})
 	}
 }
 
-// TestPodDeletionWithConcurrentChange changes, removes or replaces the pod between the two writes
-// of its deletion. A new pod with the same name stays.
+// TestPodDeletionWithConcurrentChange checks that a deletion completes if the pod is changed, removed or
+// replaced between its two writes. A new pod with the same name stays.
 func TestPodDeletionWithConcurrentChange(t *testing.T) {
 	pod := func(uid, label string) *corev1.Pod {
 		return &corev1.Pod{
@@ -219,9 +219,9 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 		meanwhile func(f *fixture, pods *apiset.Resource)
 		wantStays bool
 	}{
-		"changed": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("u", "2")) }, wantStays: false},
-		"removed": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.removeDirectly(pods, "p") }, wantStays: false},
-		"another": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("v", "2")) }, wantStays: true},
+		"changed":  {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("u", "2")) }, wantStays: false},
+		"removed":  {meanwhile: func(f *fixture, pods *apiset.Resource) { f.removeDirectly(pods, "p") }, wantStays: false},
+		"replaced": {meanwhile: func(f *fixture, pods *apiset.Resource) { f.storeDirectly(pods, pod("v", "2")) }, wantStays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := base.fixture(t)
@@ -235,9 +235,9 @@ func TestPodDeletionWithConcurrentChange(t *testing.T) {
 			}
 			r := f.newRequest("pods", "p")
 			r.Options = &metav1.DeleteOptions{}
-			res, err := f.writer.Delete(context.Background(), r)
-			if err != nil || !res.Deleted || res.Object.GetDeletionTimestamp() == nil {
-				t.Errorf("got removed %v, %v, want true", res.Deleted, err)
+			result, err := f.writer.Delete(context.Background(), r)
+			if err != nil || !result.Deleted || result.Object.GetDeletionTimestamp() == nil {
+				t.Errorf("got removed %v, %v, want true", result.Deleted, err)
 			}
 			if stays := f.storedObject(pods, "p") != nil; stays != tc.wantStays {
 				t.Errorf("pod exists: got %v, want %v", stays, tc.wantStays)
@@ -285,18 +285,18 @@ func newVersions(t *testing.T, stored string) []*registry.Kind {
 		definition.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		return definition, nil
 	}
-	d, err := kind.NewCRD(read, read)
+	crd, err := kind.NewCRD(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(crd)
 }
 
-// TestPatchUsesObjectOfNewerDefinition patches an object that a server with a newer definition
-// concurrently writes in another version. The patch is applied to that object.
+// TestPatchUsesObjectOfNewerDefinition checks that a patch is applied to an object that a server with a
+// newer definition concurrently writes in another version.
 func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
-	b := newBase(t)
-	fixture := b.fixture(t, newVersions(t, "v1")...)
+	base := newBase(t)
+	fixture := base.fixture(t, newVersions(t, "v1")...)
 	things := fixture.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -305,7 +305,7 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 			}, field: value,
 		}}
 	}
-	put := func(o *unstructured.Unstructured) {
+	storeThing := func(o *unstructured.Unstructured) {
 		raw, err := o.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -314,10 +314,10 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(thing("v1", "a", "1"))
+	storeThing(thing("v1", "a", "1"))
 	fixture.store.beforeSwap = func(n int, _ string, _ []byte) (bool, error) {
 		if n == 1 {
-			put(thing("v2", "a", "2"))
+			storeThing(thing("v2", "a", "2"))
 		}
 		return false, nil
 	}
@@ -330,8 +330,8 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := obj.(*unstructured.Unstructured)
-	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || fixture.store.swaps != 2 {
+	patched := obj.(*unstructured.Unstructured)
+	if patched.Object["a"] != "2" || patched.Object["b"] != "1" || patched.GetAPIVersion() != "example.com/v1" || fixture.store.swaps != 2 {
 		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, fixture.store.swaps)
 	}
 	// A value that cannot be decoded in the requested version fails the write.
@@ -348,9 +348,9 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 // TestPatchOfLabelsAppliesDefaults checks that a patch of labels applies the defaults of its
 // version, as other patches do.
 func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
-	b := newBase(t)
+	base := newBase(t)
 	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
-		fixture := b.fixture(t, newVersions(t, "v2")...)
+		fixture := base.fixture(t, newVersions(t, "v2")...)
 		things := fixture.kind("things")
 		if _, err := fixture.store.swap(
 			things.Key("ns", "x"),
