@@ -136,7 +136,7 @@ func TestReportListsEachDifference(t *testing.T) {
 	var got strings.Builder
 	report(&got, ours, theirs)
 	if got.String() != wantReport {
-		t.Errorf("report is\n%s\nwant\n%s", got.String(), wantReport)
+		t.Errorf("got report\n%s\nwant\n%s", got.String(), wantReport)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestLocalReadsRepository(t *testing.T) {
 			found = found || strings.HasPrefix(path, name+"/")
 		}
 		if !found {
-			t.Errorf("no package of types for %s was read", name)
+			t.Errorf("got no package of types for %s, want at least one", name)
 		}
 	}
 	if !s.kinds["apps/v1 Deployment"] {

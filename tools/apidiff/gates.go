@@ -45,13 +45,13 @@ func readGates(files []string, minor int) (map[string]gate, error) {
 			return nil, err
 		}
 		parsed = append(parsed, f)
-		ast.Inspect(f, t.constants)
+		ast.Inspect(f, t.recordConstants)
 	}
 	for _, f := range parsed {
 		ast.Inspect(f, func(n ast.Node) bool {
-			if kv, ok := n.(*ast.KeyValueExpr); ok {
-				if value, ok := kv.Value.(*ast.CompositeLit); ok {
-					t.add(kv.Key, value, minor)
+			if pair, ok := n.(*ast.KeyValueExpr); ok {
+				if value, ok := pair.Value.(*ast.CompositeLit); ok {
+					t.add(pair.Key, value, minor)
 				}
 			}
 			return true
@@ -63,8 +63,9 @@ func readGates(files []string, minor int) (map[string]gate, error) {
 	return t.gates, nil
 }
 
-func (t *gateTable) constants(n ast.Node) bool {
-	spec, ok := n.(*ast.ValueSpec)
+// recordConstants keeps the values of string constants. It is a function for ast.Inspect.
+func (t *gateTable) recordConstants(node ast.Node) bool {
+	spec, ok := node.(*ast.ValueSpec)
 	if !ok {
 		return true
 	}
@@ -109,12 +110,12 @@ func (t *gateTable) add(key ast.Expr, value *ast.CompositeLit, minor int) {
 func specOf(spec *ast.CompositeLit) (g gate, since int, ok bool) {
 	g.stage = "GA"
 	for _, e := range spec.Elts {
-		kv, keyed := e.(*ast.KeyValueExpr)
+		pair, keyed := e.(*ast.KeyValueExpr)
 		if !keyed {
 			continue
 		}
-		value := types.ExprString(kv.Value)
-		switch types.ExprString(kv.Key) {
+		value := types.ExprString(pair.Value)
+		switch types.ExprString(pair.Key) {
 		case "Default":
 			g.on = value == "true"
 		case "Stage", "PreRelease":
@@ -122,7 +123,7 @@ func specOf(spec *ast.CompositeLit) (g gate, since int, ok bool) {
 		case "Locked", "LockToDefault":
 			g.locked = value == "true"
 		case "Version": // version.MustParse("1.34")
-			if call, called := kv.Value.(*ast.CallExpr); called && len(call.Args) == 1 {
+			if call, called := pair.Value.(*ast.CallExpr); called && len(call.Args) == 1 {
 				number, _ := text(call.Args[0])
 				if minor, err := strconv.Atoi(strings.TrimPrefix(number, "1.")); err == nil {
 					since = minor

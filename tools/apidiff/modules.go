@@ -58,11 +58,11 @@ func local(root string) (*state, error) {
 	}
 	server := filepath.Join(root, "services", "apiserver", "internal")
 	for _, extra := range extraTypes {
-		more, err := readTypes(filepath.Dir(filepath.Join(server, extra.local)))
+		packages, err := readTypes(filepath.Dir(filepath.Join(server, extra.local)))
 		if err != nil {
 			return nil, err
 		}
-		keepUnder(s.packages, more, filepath.Base(extra.local))
+		keepUnder(s.packages, packages, filepath.Base(extra.local))
 	}
 	kinds, err := command(root, "run", "./services/apiserver/internal/api/kinds/builtin/list")
 	if err != nil {
@@ -92,7 +92,7 @@ func published(minor int) (*state, error) {
 		return nil, err
 	}
 	dirs := map[string]string{}
-	folder := func(module string) (string, error) {
+	folderOf := func(module string) (string, error) {
 		if dirs[module] == "" {
 			dir, err := s.download(module)
 			if err != nil {
@@ -103,27 +103,27 @@ func published(minor int) (*state, error) {
 		return dirs[module], nil
 	}
 	for _, extra := range extraTypes {
-		dir, err := folder(extra.module)
+		dir, err := folderOf(extra.module)
 		if err != nil {
 			return nil, err
 		}
-		more, err := readTypes(filepath.Dir(filepath.Join(dir, extra.published)))
+		packages, err := readTypes(filepath.Dir(filepath.Join(dir, extra.published)))
 		if err != nil {
 			return nil, err
 		}
-		keepUnder(s.packages, more, filepath.Base(extra.published))
+		keepUnder(s.packages, packages, filepath.Base(extra.published))
 	}
 	var files []string
-	for _, g := range gateFolders {
-		dir, err := folder(g.module)
+	for _, gates := range gateFolders {
+		dir, err := folderOf(gates.module)
 		if err != nil {
 			return nil, err
 		}
-		more, err := sourceFiles(filepath.Join(dir, g.folder))
+		sources, err := sourceFiles(filepath.Join(dir, gates.folder))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, more...)
+		files = append(files, sources...)
 	}
 	s.gates, err = readGates(files, minor)
 	return s, err

@@ -12,19 +12,19 @@ import (
 func report(w io.Writer, ours, theirs *state) {
 	fmt.Fprintf(w, "1.%d, ours: %s\n1.%d: %s\n", ours.minor, strings.Join(ours.sources, ", "), theirs.minor,
 		strings.Join(theirs.sources, ", "))
-	section(w, "New kinds", newKinds(ours, theirs))
-	section(w, "Kinds that are removed or deprecated", endingKinds(ours, theirs))
-	section(w, "New fields", eachType(ours, theirs, newFields))
-	section(w, "Fields that are gone or have another type", eachType(ours, theirs, changedFields))
-	section(w, "Changed defaults", eachType(ours, theirs, changedDefaults))
-	section(w, "New types", newTypes(ours, theirs))
-	section(w, "New constants", newConstants(ours, theirs))
-	section(w, "New feature gates", newGates(ours, theirs))
-	section(w, "Changed feature gates", changedGates(ours, theirs))
-	section(w, "Feature gates that are gone", goneGates(ours, theirs))
+	writeSection(w, "New kinds", newKinds(ours, theirs))
+	writeSection(w, "Kinds that are removed or deprecated", endingKinds(ours, theirs))
+	writeSection(w, "New fields", eachType(ours, theirs, newFields))
+	writeSection(w, "Fields that are gone or have another type", eachType(ours, theirs, changedFields))
+	writeSection(w, "Changed defaults", eachType(ours, theirs, changedDefaults))
+	writeSection(w, "New types", newTypes(ours, theirs))
+	writeSection(w, "New constants", newConstants(ours, theirs))
+	writeSection(w, "New feature gates", newGates(ours, theirs))
+	writeSection(w, "Changed feature gates", changedGates(ours, theirs))
+	writeSection(w, "Feature gates that are gone", goneGates(ours, theirs))
 }
 
-func section(w io.Writer, title string, lines []string) {
+func writeSection(w io.Writer, title string, lines []string) {
 	fmt.Fprintf(w, "\n%s (%d)\n", title, len(lines))
 	slices.Sort(lines)
 	for _, line := range lines {
@@ -35,14 +35,14 @@ func section(w io.Writer, title string, lines []string) {
 // newKinds lists kinds that theirs serves and ours does not. Types that ours has, too, are kinds
 // that kube-apiserver does not serve, unless theirs introduces them.
 func newKinds(ours, theirs *state) (out []string) {
-	for path, p := range theirs.packages {
-		for name, t := range p.types {
-			served := ours.kinds[p.group+"/"+p.version+" "+name]
+	for path, pkg := range theirs.packages {
+		for name, t := range pkg.types {
+			served := ours.kinds[pkg.group+"/"+pkg.version+" "+name]
 			known := ours.packages[path] != nil && ours.packages[path].types[name] != nil
 			removed := t.removed != 0 && t.removed <= theirs.minor
 			if t.kind && !served && !removed && (!known || t.introduced > ours.minor) {
 				line := path + " " + name
-				if !anyServed(ours, p) {
+				if !anyServed(ours, pkg) {
 					line += ", of a new group version"
 				}
 				out = append(out, line)
@@ -52,10 +52,10 @@ func newKinds(ours, theirs *state) (out []string) {
 	return out
 }
 
-// anyServed reports whether ours serves a kind of the group version of p.
-func anyServed(ours *state, p *apiPackage) bool {
+// anyServed reports whether ours serves a kind of the group version of pkg.
+func anyServed(ours *state, pkg *apiPackage) bool {
 	for kind := range ours.kinds {
-		if strings.HasPrefix(kind, p.group+"/"+p.version+" ") {
+		if strings.HasPrefix(kind, pkg.group+"/"+pkg.version+" ") {
 			return true
 		}
 	}
@@ -64,14 +64,14 @@ func anyServed(ours *state, p *apiPackage) bool {
 
 // endingKinds lists the kinds of ours that theirs does not serve, or deprecates.
 func endingKinds(ours, theirs *state) (out []string) {
-	for path, p := range ours.packages {
-		for name := range p.types {
-			if !ours.kinds[p.group+"/"+p.version+" "+name] {
+	for path, pkg := range ours.packages {
+		for name := range pkg.types {
+			if !ours.kinds[pkg.group+"/"+pkg.version+" "+name] {
 				continue
 			}
 			var now *apiType
-			if q := theirs.packages[path]; q != nil {
-				now = q.types[name]
+			if theirPackage := theirs.packages[path]; theirPackage != nil {
+				now = theirPackage.types[name]
 			}
 			line := path + " " + name
 			switch {
@@ -89,11 +89,11 @@ func endingKinds(ours, theirs *state) (out []string) {
 
 // eachType calls list for each type that both have, in packages with a kind that this server serves.
 func eachType(ours, theirs *state, list func(ours, theirs *apiType) []string) (out []string) {
-	for path, p := range ours.packages {
-		if !anyServed(ours, p) || theirs.packages[path] == nil {
+	for path, pkg := range ours.packages {
+		if !anyServed(ours, pkg) || theirs.packages[path] == nil {
 			continue
 		}
-		for name, t := range p.types {
+		for name, t := range pkg.types {
 			if now := theirs.packages[path].types[name]; now != nil {
 				for _, line := range list(t, now) {
 					out = append(out, path+" "+name+line)
@@ -163,12 +163,12 @@ func changedDefaults(ours, theirs *apiType) (out []string) {
 
 // newTypes lists types that are no kinds, of packages that both have.
 func newTypes(ours, theirs *state) (out []string) {
-	for path, p := range ours.packages {
-		if !anyServed(ours, p) || theirs.packages[path] == nil {
+	for path, pkg := range ours.packages {
+		if !anyServed(ours, pkg) || theirs.packages[path] == nil {
 			continue
 		}
 		for name, t := range theirs.packages[path].types {
-			if p.types[name] == nil && !t.kind && !strings.HasSuffix(name, "List") {
+			if pkg.types[name] == nil && !t.kind && !strings.HasSuffix(name, "List") {
 				out = append(out, fmt.Sprintf("%s %s, fields: %s", path, name,
 					strings.Join(slices.Sorted(maps.Keys(t.fields)), ", ")))
 			}
@@ -178,12 +178,12 @@ func newTypes(ours, theirs *state) (out []string) {
 }
 
 func newConstants(ours, theirs *state) (out []string) {
-	for path, p := range ours.packages {
-		if !anyServed(ours, p) || theirs.packages[path] == nil {
+	for path, pkg := range ours.packages {
+		if !anyServed(ours, pkg) || theirs.packages[path] == nil {
 			continue
 		}
 		for name, value := range theirs.packages[path].constants {
-			if p.constants[name] == "" {
+			if pkg.constants[name] == "" {
 				out = append(out, path+" "+value)
 			}
 		}

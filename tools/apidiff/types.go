@@ -35,22 +35,22 @@ var versionFolder = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
 // readTypes reads the packages GROUP/VERSION below a folder, by their path.
 func readTypes(dir string) (map[string]*apiPackage, error) {
-	out := map[string]*apiPackage{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() || !versionFolder.MatchString(d.Name()) {
+	packages := map[string]*apiPackage{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() || !versionFolder.MatchString(entry.Name()) {
 			return err
 		}
-		p, err := readPackage(path)
-		if err == nil && len(p.types) > 0 {
-			out[filepath.Base(filepath.Dir(path))+"/"+d.Name()] = p
+		pkg, err := readPackage(path)
+		if err == nil && len(pkg.types) > 0 {
+			packages[filepath.Base(filepath.Dir(path))+"/"+entry.Name()] = pkg
 		}
 		return err
 	})
-	return out, err
+	return packages, err
 }
 
 func readPackage(dir string) (*apiPackage, error) {
-	p := &apiPackage{version: filepath.Base(dir), types: map[string]*apiType{}, constants: map[string]string{}}
+	pkg := &apiPackage{version: filepath.Base(dir), types: map[string]*apiType{}, constants: map[string]string{}}
 	files, err := sourceFiles(dir)
 	if err != nil {
 		return nil, err
@@ -65,19 +65,19 @@ func readPackage(dir string) (*apiPackage, error) {
 	}
 	for _, f := range parsed {
 		for _, d := range f.Decls {
-			if g, ok := d.(*ast.GenDecl); ok {
-				p.declare(g)
+			if decl, ok := d.(*ast.GenDecl); ok {
+				pkg.declare(decl)
 			}
 		}
 	}
 	for _, f := range parsed {
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok {
-				p.lifecycle(fn)
+				pkg.recordLifecycle(fn)
 			}
 		}
 	}
-	return p, nil
+	return pkg, nil
 }
 
 // declare adds structs and string constants.
@@ -85,8 +85,8 @@ func (p *apiPackage) declare(g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch s := spec.(type) {
 		case *ast.TypeSpec:
-			if st, ok := s.Type.(*ast.StructType); ok && s.Name.IsExported() {
-				p.types[s.Name.Name] = structOf(st)
+			if structType, ok := s.Type.(*ast.StructType); ok && s.Name.IsExported() {
+				p.types[s.Name.Name] = structOf(structType)
 			}
 		case *ast.ValueSpec:
 			for i, name := range s.Names {
@@ -105,14 +105,14 @@ func (p *apiPackage) declare(g *ast.GenDecl) {
 	}
 }
 
-// lifecycle records what a generated method of a kind returns.
-func (p *apiPackage) lifecycle(fn *ast.FuncDecl) {
+// recordLifecycle records what a generated method of a kind returns.
+func (p *apiPackage) recordLifecycle(fn *ast.FuncDecl) {
 	if fn.Recv == nil || len(fn.Recv.List) != 1 || fn.Body == nil || len(fn.Body.List) != 1 {
 		return
 	}
-	t := p.types[strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*")]
+	kind := p.types[strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*")]
 	ret, ok := fn.Body.List[0].(*ast.ReturnStmt)
-	if t == nil || !ok || len(ret.Results) != 2 {
+	if kind == nil || !ok || len(ret.Results) != 2 {
 		return
 	}
 	minor, err := strconv.Atoi(types.ExprString(ret.Results[1]))
@@ -121,11 +121,11 @@ func (p *apiPackage) lifecycle(fn *ast.FuncDecl) {
 	}
 	switch fn.Name.Name {
 	case "APILifecycleIntroduced":
-		t.introduced = minor
+		kind.introduced = minor
 	case "APILifecycleDeprecated":
-		t.deprecated = minor
+		kind.deprecated = minor
 	case "APILifecycleRemoved":
-		t.removed = minor
+		kind.removed = minor
 	}
 }
 
