@@ -144,8 +144,8 @@ func (c *composition) writeComposeFile() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// Relative paths in the file start at its folder. The first match is replaced, so c.changes
-	// take precedence.
+	// Relative paths in the file start at its folder. The first match is replaced, so
+	// composeEdits take precedence.
 	replace := slices.Concat(c.composeEdits,
 		[]string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
 	c.composeFile = filepath.Join(c.state, "compose.yaml")

@@ -102,11 +102,11 @@ func TestComposition(t *testing.T) {
 		case long:
 			faults, held = faultsOfLongForm(), 5*time.Second
 		}
-		l := composition.startLoad(t, randomSeed(t))
+		load := composition.startLoad(t, randomSeed(t))
 		for _, f := range faults {
-			l.injectFault(f, held)
+			load.injectFault(f, held)
 		}
-		l.stopAndCheck()
+		load.stopAndCheck()
 	})
 }
 
@@ -114,23 +114,23 @@ func TestComposition(t *testing.T) {
 // each authority behind it.
 func checkAccess(t *testing.T, c *composition) {
 	cli := harness.CLIOf(t, c.state+"/kubeconfig")
-	if out := cli.Run(t, "get", "namespaces", "-o", "name"); !strings.Contains(out, "namespace/kube-system") {
-		t.Errorf("got namespaces %s, want kube-system among them", out)
+	if names := cli.Run(t, "get", "namespaces", "-o", "name"); !strings.Contains(names, "namespace/kube-system") {
+		t.Errorf("got namespaces %s, want kube-system among them", names)
 	}
 	cli.Run(t, "create", "serviceaccount", "reader", "-n", "default")
 	cli.Run(t, "create", "rolebinding", "readers", "--clusterrole=view", "--serviceaccount=default:reader", "-n", "default")
 	token := strings.TrimSpace(cli.Run(t, "create", "token", "reader", "-n", "default"))
-	as := func(args ...string) harness.Result {
+	executeAsReader := func(args ...string) harness.Result {
 		return cli.Execute(t, "",
 			append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
 				"--certificate-authority=" + c.certificate("ca", "serving-ca.crt"), "--token=" + token, "-n",
 				"default"}, args...)...)
 	}
 	harness.Eventually(t, waitTimeout, "a service account to read pods", func() error {
-		return as("get", "pods").Err
+		return executeAsReader("get", "pods").Err
 	})
-	if r := as("get", "secrets"); r.Err == nil || !strings.Contains(r.Stderr, "Forbidden") {
-		t.Errorf("service account read secrets: got %v %s, want Forbidden", r.Err, r.Stderr)
+	if result := executeAsReader("get", "secrets"); result.Err == nil || !strings.Contains(result.Stderr, "Forbidden") {
+		t.Errorf("service account read secrets: got %v %s, want Forbidden", result.Err, result.Stderr)
 	}
 }
 

@@ -39,10 +39,10 @@ type load struct {
 // startLoad starts the load and waits until it has written some objects.
 func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 	t.Helper()
-	l := &load{composition: c, t: t, recorder: traffic.NewRecorder(c.etcdClient())}
+	started := &load{composition: c, t: t, recorder: traffic.NewRecorder(c.etcdClient())}
 	ctx, cancel := context.WithCancel(context.Background())
 	var recording sync.WaitGroup
-	recording.Go(func() { l.recorder.Run(ctx) })
+	recording.Go(func() { started.recorder.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		recording.Wait()
@@ -56,23 +56,23 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 		}
 		namespaces = append(namespaces, name)
 	}
-	l.unauthorizedClients = c.startUnauthorizedClients(t.Context())
-	l.traffic = traffic.Start(t.Context(), traffic.Config{
+	started.unauthorizedClients = c.startUnauthorizedClients(t.Context())
+	started.traffic = traffic.Start(t.Context(), traffic.Config{
 		Namespaces: namespaces, Seed: seed, Writers: writers, Interval: writeInterval,
 		Replicas: []traffic.Replica{c.trafficReplica("apiserver-1"), c.trafficReplica("apiserver-2")},
 	})
 	t.Cleanup(func() { // before the API servers stop
-		l.traffic.Stop()
-		_, _ = l.unauthorizedClients.stopAndCollect()
+		started.traffic.Stop()
+		_, _ = started.unauthorizedClients.stopAndCollect()
 	})
-	l.awaitRecovery("traffic")
+	started.awaitRecovery("traffic")
 	harness.Eventually(t, waitTimeout, "writes", func() error {
-		if n := len(l.storedChanges().Changes); n < warmUpChanges {
+		if n := len(started.storedChanges().Changes); n < warmUpChanges {
 			return fmt.Errorf("got %d changes, want %d", n, warmUpChanges)
 		}
 		return nil
 	})
-	return l
+	return started
 }
 
 // storedChanges returns the changes that the recorder has read from etcd.
@@ -92,11 +92,11 @@ func (l *load) awaitRecovery(what string) (revision int64) {
 }
 
 // injectFault causes a fault, holds it, repairs it and waits until all clients have recovered.
-func (l *load) injectFault(f fault, d time.Duration) {
+func (l *load) injectFault(f fault, held time.Duration) {
 	l.t.Helper()
 	started := l.traffic.Elapsed()
 	f.inject(l.composition)
-	hold := time.NewTimer(d)
+	hold := time.NewTimer(held)
 	defer hold.Stop()
 	<-hold.C
 	f.repair(l.composition)
@@ -116,19 +116,20 @@ func (l *load) stopAndCheck() {
 	l.awaitRecovery("the last recorded changes")
 	rejected, err := l.unauthorizedClients.stopAndCollect()
 	if err != nil {
-		l.t.Errorf("unauthorized access: %v", err)
+		l.t.Errorf("got unauthorized access %v, want none", err)
 	}
-	h, err := l.traffic.History()
+	observed, err := l.traffic.History()
 	if err != nil {
-		l.t.Errorf("invalid responses: %v", err)
+		l.t.Errorf("got invalid responses %v, want none", err)
 	}
-	h.ChangeLog, h.SettledRevision, h.Faults = l.storedChanges(), settled, l.faults
-	for _, v := range check.All(h) {
-		l.t.Errorf("%v", v)
+	observed.ChangeLog, observed.SettledRevision, observed.Faults = l.storedChanges(), settled, l.faults
+	for _, violation := range check.All(observed) {
+		l.t.Errorf("got violation %v, want none", violation)
 	}
 	outcomes := map[history.Outcome]int{}
-	for _, op := range h.Operations {
+	for _, op := range observed.Operations {
 		outcomes[op.Outcome]++
 	}
-	l.t.Logf("%d operations %v, %d reads, %d unauthorized requests rejected", len(h.Operations), outcomes, len(h.Reads), rejected)
+	l.t.Logf("%d operations %v, %d reads, %d unauthorized requests rejected", len(observed.Operations),
+		outcomes, len(observed.Reads), rejected)
 }

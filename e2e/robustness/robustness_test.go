@@ -76,8 +76,10 @@ func TestReplicaFaultsKeepGuarantees(t *testing.T) {
 	runFaults(t, topology{nats: 1, etcd: 1}, replicaFaults())
 }
 
-// TestNATS tests faults of a NATS cluster.
-func TestNATS(t *testing.T) { runFaults(t, topology{nats: 3, etcd: 1}, natsFaults()) }
+// TestNATSFaultsKeepGuarantees tests faults of a NATS cluster.
+func TestNATSFaultsKeepGuarantees(t *testing.T) {
+	runFaults(t, topology{nats: 3, etcd: 1}, natsFaults())
+}
 
 // TestEtcdFaultsKeepGuarantees tests faults of a single etcd.
 func TestEtcdFaultsKeepGuarantees(t *testing.T) {

@@ -58,7 +58,7 @@ func TestBodiesArriveComplete(t *testing.T) {
 				}
 				resp, err := httpClient.Do(req)
 				if err != nil {
-					t.Errorf("client %d, request %d with %d bytes: %v", client, i, len(body), err)
+					t.Errorf("client %d, request %d with %d bytes: got error %v, want a response", client, i, len(body), err)
 					return
 				}
 				// 3. Compare the hash. The handler has none if it stopped early.
@@ -68,7 +68,7 @@ func TestBodiesArriveComplete(t *testing.T) {
 				hash.Write(body)
 				want := fmt.Sprint(hash.Sum64())
 				if err != nil {
-					t.Errorf("client %d, request %d with %d bytes: %v", client, i, len(body), err)
+					t.Errorf("client %d, request %d with %d bytes: got error %v, want its hash", client, i, len(body), err)
 				} else if !stopsEarly && string(got) != want {
 					t.Errorf("client %d, request %d with %d bytes: got hash %q, want %q", client, i, len(body), got, want)
 				}
