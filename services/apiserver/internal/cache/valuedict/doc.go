@@ -6,7 +6,7 @@
 // them to a Dictionary. A compressed value consists of the bytes that are not in the dictionary,
 // called its own bytes, and of references to the dictionary. Decompression copies both. It costs
 // little more than reading the original: the dictionary is in the processor's caches, so only the
-// small compressed value is loaded from memory.
+// compressed compressed value is loaded from memory.
 //
 // # Search for sequences
 //

@@ -36,32 +36,32 @@ func (t template) value(r *rand.Rand, i int) []byte {
 
 // packed is the result of Pack. The dictionary is nil if compressing did not pay.
 type packed struct {
-	value, small []byte
-	dict         *valuedict.Dictionary
+	value, compressed []byte
+	dict              *valuedict.Dictionary
 }
 
-// all is the total size of values that tests declare unless they vary it.
-const all = 8 << 20
+// defaultTotalBytes is the total size of values that tests declare unless they vary it.
+const defaultTotalBytes = 8 << 20
 
-// pack compresses a value with the default total size.
-func pack(s *valuedict.Pool, value []byte) packed {
-	small, dict := s.Pack(value, all)
+// packDefault compresses a value with the default total size.
+func packDefault(s *valuedict.Pool, value []byte) packed {
+	small, dict := s.Pack(value, defaultTotalBytes)
 	return packed{value, small, dict}
 }
 
 // wantValues checks that the compressed value has the original size and content.
 func (p packed) wantValues(t interface{ Fatalf(string, ...any) }) {
 	if p.dict == nil {
-		if p.small != nil {
+		if p.compressed != nil {
 			t.Fatalf("got a packed value without a dictionary, want one")
 		}
 		return
 	}
-	if n := valuedict.Size(p.small); n != len(p.value) {
+	if n := valuedict.Size(p.compressed); n != len(p.value) {
 		t.Fatalf("got size %d, want %d", n, len(p.value))
 	}
 	before := []byte("before")
-	if got := p.dict.Append(before, p.small); !bytes.Equal(got, append(before, p.value...)) {
+	if got := p.dict.Append(before, p.compressed); !bytes.Equal(got, append(before, p.value...)) {
 		t.Fatalf("got %q, want %q", got, p.value)
 	}
 }
@@ -80,9 +80,9 @@ func TestValuesOfOneTemplateArePacked(t *testing.T) {
 			var all []packed
 			raw := 0
 			for i := range 2000 {
-				p := pack(&s, templates[i%values].value(r, i))
-				if i >= 1000 && len(p.small) > len(p.value)/10 {
-					t.Fatalf("value %d of %d bytes takes %d, want at most a tenth", i, len(p.value), len(p.small))
+				p := packDefault(&s, templates[i%values].value(r, i))
+				if i >= 1000 && len(p.compressed) > len(p.value)/10 {
+					t.Fatalf("value %d of %d bytes takes %d, want at most a tenth", i, len(p.value), len(p.compressed))
 				}
 				if p.dict == nil {
 					raw++
@@ -109,13 +109,13 @@ func TestRandomValuesAreNotPacked(t *testing.T) {
 		for i := range value {
 			value[i] = byte(random.Uint32())
 		}
-		if p := pack(&pool, value); p.dict != nil {
-			t.Fatalf("random value of %d bytes: got it packed to %d, want it unpacked", len(value), len(p.small))
+		if p := packDefault(&pool, value); p.dict != nil {
+			t.Fatalf("random value of %d bytes: got it packed to %d, want it unpacked", len(value), len(p.compressed))
 		}
 	}
 	tm := newTemplate(random, 3000)
 	for i := range 2000 {
-		p := pack(&pool, tm.value(random, i))
+		p := packDefault(&pool, tm.value(random, i))
 		p.wantValues(t)
 		if i == 1999 && p.dict == nil {
 			t.Error("template after random values: got it unpacked, want it packed")
@@ -131,9 +131,9 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	var kept []packed
 	dicts := map[*valuedict.Dictionary]bool{}
 	for range 1000 { // 4 MB of templates
-		tm := newTemplate(random, 4000)
+		text := newTemplate(random, 4000)
 		for i := range 4 {
-			p := pack(&pool, tm.value(random, i))
+			p := packDefault(&pool, text.value(random, i))
 			if p.dict != nil && !dicts[p.dict] {
 				dicts[p.dict] = true
 				kept = append(kept, p)
@@ -147,29 +147,29 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	for _, p := range kept {
 		p.wantValues(t)
 	}
-	if blocking := pool.Compact(all); len(blocking) != 3 {
+	if blocking := pool.Compact(defaultTotalBytes); len(blocking) != 3 {
 		t.Errorf("%d dictionaries prevent a new one, want 3", len(blocking))
 	}
-	if blocking := pool.Compact(all); len(blocking) != 0 {
+	if blocking := pool.Compact(defaultTotalBytes); len(blocking) != 0 {
 		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(blocking))
 	}
 	kept = nil
 	dicts = nil
 	runtime.GC()
-	tm := newTemplate(random, 4000)
-	good := 0
+	text := newTemplate(random, 4000)
+	packedCount := 0
 	for i := range 4000 {
-		if p := pack(&pool, tm.value(random, i)); p.dict != nil {
+		if p := packDefault(&pool, text.value(random, i)); p.dict != nil {
 			p.wantValues(t)
-			good++
+			packedCount++
 		}
 		if more := newTemplate(random, 4000); i%4 == 0 {
-			pack(&pool, more.value(random, i))
-			pack(&pool, more.value(random, i))
+			packDefault(&pool, more.value(random, i))
+			packDefault(&pool, more.value(random, i))
 		}
 	}
-	if good < 2000 {
-		t.Errorf("%d of 4000 values were packed after the old dictionaries were freed, want at least 2000", good)
+	if packedCount < 2000 {
+		t.Errorf("%d of 4000 values were packed after the old dictionaries were freed, want at least 2000", packedCount)
 	}
 }
 
@@ -183,9 +183,9 @@ func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	for i := range 200 {
 		large := newTemplate(r, 50_000)
 		for range 2 {
-			pack(&s, large.value(r, i)).wantValues(t)
+			packDefault(&s, large.value(r, i)).wantValues(t)
 		}
-		p := pack(&s, tm.value(r, i))
+		p := packDefault(&s, tm.value(r, i))
 		p.wantValues(t)
 		if p.dict != nil {
 			good++
@@ -207,7 +207,7 @@ func TestUnpackedValueEqualsPackedOne(t *testing.T) {
 			for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(parts)-1), 0, 12).Draw(t, "of") {
 				value = append(value, parts[i]...)
 			}
-			all = append(all, pack(&s, value))
+			all = append(all, packDefault(&s, value))
 		}
 		for _, p := range all {
 			p.wantValues(t)
@@ -226,7 +226,7 @@ func TestConcurrentlyPackedValuesAreCorrect(t *testing.T) {
 			for range 60 {
 				tm := newTemplate(r, 2000)
 				for i := range 10 {
-					p := pack(&s, tm.value(r, i))
+					p := packDefault(&s, tm.value(r, i))
 					p.wantValues(t)
 					last.wantValues(t)
 					last = p
@@ -246,7 +246,7 @@ func FuzzPack(f *testing.F) {
 		for range 3 {
 			for part := text; len(part) > 0; part = part[min(size, len(part)):] {
 				value := bytes.Repeat(part[:min(size, len(part))], 3)
-				pack(&s, value).wantValues(t)
+				packDefault(&s, value).wantValues(t)
 			}
 		}
 	})
@@ -261,7 +261,7 @@ func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 	var all []packed
 	for i := range 1000 {
 		values = append(values, tm.value(r, i))
-		if p := pack(pool, values[i]); p.dict != nil {
+		if p := packDefault(pool, values[i]); p.dict != nil {
 			all = append(all, p)
 		}
 	}
@@ -274,7 +274,7 @@ func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 func BenchmarkPack(b *testing.B) {
 	s, values, _ := benchmarkPool(b)
 	for i := range b.N {
-		s.Pack(values[i%len(values)], all)
+		s.Pack(values[i%len(values)], defaultTotalBytes)
 	}
 }
 
@@ -284,6 +284,6 @@ func BenchmarkAppend(b *testing.B) {
 	var buf []byte
 	for i := range b.N {
 		p := &all[i%len(all)]
-		buf = p.dict.Append(buf[:0], p.small)
+		buf = p.dict.Append(buf[:0], p.compressed)
 	}
 }

@@ -256,18 +256,18 @@ func TestMostRecentSharesReads(t *testing.T) {
 		proceed := make(chan struct{})
 		store.onRead = func() { <-proceed }
 		revs := make(chan int64, 21)
-		ask := func() {
+		readNewest := func() {
 			rev, err := rig.pods.MostRecent(rig.ctx)
 			if err != nil {
 				t.Error(err)
 			}
 			revs <- rev
 		}
-		go ask()
+		go readNewest()
 		synctest.Wait() // its read has fixed the revision and is blocked
 		written := store.putKey("/registry/pods/a/x", podOnNode(""))
 		for range 20 {
-			go ask()
+			go readNewest()
 		}
 		synctest.Wait()
 		proceed <- struct{}{}

@@ -141,15 +141,15 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	before, after := &tls.Certificate{}, &tls.Certificate{}
-	now := before
+	certificate := before
 	meanwhile := func() {} // runs once, between reading the certificate and using it
 	opened := 0
 	pool := clientcerts.NewPool(func() *tls.Certificate {
-		seen := now
-		run := meanwhile
+		current := certificate
+		hook := meanwhile
 		meanwhile = func() {}
-		run()
-		return seen
+		hook()
+		return current
 	}, func(clientcerts.CertificateFunc) *http.Transport { opened++; return &http.Transport{} })
 	defer pool.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: pool}).Get(server.URL)
@@ -159,13 +159,13 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	if err := resp.Body.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var others *http.Transport
+	var renewedMeanwhile *http.Transport
 	meanwhile = func() {
-		now = after
-		others = pool.Transport()
+		certificate = after
+		renewedMeanwhile = pool.Transport()
 	}
-	if own := pool.Transport(); own != others || opened != 2 {
-		t.Errorf("got %d transports, want 2; same transport: %t", opened, own == others)
+	if own := pool.Transport(); own != renewedMeanwhile || opened != 2 {
+		t.Errorf("got %d transports, want 2; same transport: %t", opened, own == renewedMeanwhile)
 	}
 	select {
 	case <-closed:

@@ -297,16 +297,16 @@ func TestBlockedTunnelCanBeClosed(t *testing.T) {
 // request.
 func TestProxyCertificateIsVerified(t *testing.T) {
 	cert, key := egresstest.WriteCertificate(t)
-	other, _ := egresstest.WriteCertificate(t)
-	p := &egresstest.Proxy{}
-	l := egresstest.ListenTLS(t, cert, key)
-	p.Connect(t, l)
+	otherCA, _ := egresstest.WriteCertificate(t)
+	proxy := &egresstest.Proxy{}
+	listener := egresstest.ListenTLS(t, cert, key)
+	proxy.Connect(t, listener)
 	s := selectorOf(t, prometheus.NewRegistry(),
 		fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`,
-			l.Addr(), other, cert, key))
+			listener.Addr(), otherCA, cert, key))
 	wantDialError(t, s, "far.invalid:7", "x509")
-	if asked := p.RequestedAddresses(); len(asked) != 0 {
-		t.Errorf("got connections to %v, want none", asked)
+	if requested := proxy.RequestedAddresses(); len(requested) != 0 {
+		t.Errorf("got connections to %v, want none", requested)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestProxyCertificateIsVerified(t *testing.T) {
 func TestReadRejectsInvalidFiles(t *testing.T) {
 	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
 	oneSelection := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
-	here := writeConfigFile(t, "x")
+	existingFile := writeConfigFile(t, "x")
 	for _, test := range []struct{ name, text, want string }{
 		{name: "empty file", want: "Object 'Kind' is missing"},
 		{
@@ -395,7 +395,7 @@ func TestReadRejectsInvalidFiles(t *testing.T) {
 		{
 			name: "missing certificate files",
 			text: oneSelection(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`,
-				here)),
+				existingFile)),
 			want: `[service.connection.tlsConfig.clientCert: Invalid value: "/no/a": TLS client cert does not exist, service.connection.tlsConfig.clientKey: Invalid value: "/no/b": TLS client key does not exist]`,
 		},
 		{

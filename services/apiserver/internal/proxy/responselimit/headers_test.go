@@ -68,12 +68,12 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 	_, _ = io.WriteString(z, strings.Repeat("a", 8<<20))
 	_ = z.Close()
 	for name, test := range map[string]struct {
-		text, kind string
-		code       int
+		text, contentType string
+		code              int
 	}{
-		"empty blocks first": {text: late.String(), kind: "text/HTML", code: http.StatusOK},
-		"too long":           {text: zipped(strings.Repeat("a", 2<<20)), kind: "text/HTML", code: http.StatusOK},
-		"not compressed":     {text: "plain", kind: "text/plain; charset=utf-8", code: http.StatusBadGateway},
+		"empty blocks first": {text: late.String(), contentType: "text/HTML", code: http.StatusOK},
+		"too long":           {text: zipped(strings.Repeat("a", 2<<20)), contentType: "text/HTML", code: http.StatusOK},
+		"not compressed":     {text: "plain", contentType: "text/plain; charset=utf-8", code: http.StatusBadGateway},
 	} {
 		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
@@ -81,8 +81,8 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 			_, _ = io.WriteString(w, test.text)
 		})
 		resp, _ := readResponse(t, s, "/here/x", 16<<20)
-		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != test.code || kind != test.kind {
-			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, kind, test.code, test.kind)
+		if contentType := resp.Header.Get("Content-Type"); resp.StatusCode != test.code || contentType != test.contentType {
+			t.Errorf("%s: got status %d, type %q, want %d, %q", name, resp.StatusCode, contentType, test.code, test.contentType)
 		}
 	}
 }

@@ -54,17 +54,17 @@ func TestSmallWritesDelayReads(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				here, there := net.Pipe()
-				defer there.Close()
-				go func() { _, _ = io.Copy(io.Discard, there) }()
+				clientConn, serverConn := net.Pipe()
+				defer serverConn.Close()
+				go func() { _, _ = io.Copy(io.Discard, serverConn) }()
 				go func() {
 					for range messages {
-						if _, err := there.Write(make([]byte, test.message)); err != nil {
+						if _, err := serverConn.Write(make([]byte, test.message)); err != nil {
 							return
 						}
 					}
 				}()
-				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
+				transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return clientConn, nil }}
 				responselimit.LimitTransport(transport)
 				conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
 				if err != nil {
@@ -80,8 +80,8 @@ func TestSmallWritesDelayReads(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if took := time.Since(start); took > 10*time.Second != test.delayed { // in the fake time of synctest
-					t.Errorf("reading took %v, want delays: %v", took, test.delayed)
+				if elapsed := time.Since(start); elapsed > 10*time.Second != test.delayed { // in the fake time of synctest
+					t.Errorf("got %v for all reads, want delays: %t", elapsed, test.delayed)
 				}
 			})
 		})
@@ -91,10 +91,10 @@ func TestSmallWritesDelayReads(t *testing.T) {
 // TestCloseEndsDelay checks that Close unblocks a read that is delayed.
 func TestCloseEndsDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		defer there.Close()
-		go func() { _, _ = io.Copy(io.Discard, there) }()
-		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
+		clientConn, serverConn := net.Pipe()
+		defer serverConn.Close()
+		go func() { _, _ = io.Copy(io.Discard, serverConn) }()
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return clientConn, nil }}
 		responselimit.LimitTransport(transport)
 		conn, err := transport.DialContext(t.Context(), "tcp", "server:443")
 		if err != nil {

@@ -83,40 +83,40 @@ func zipped(text string) string {
 // other responses pass unchanged.
 func TestSmallPagesAreRewritten(t *testing.T) {
 	for _, test := range []struct {
-		name, kind, text string
-		compressed       bool
-		want             string // "" for what was sent
-		wantKind         string
+		name, contentType, text string
+		compressed              bool
+		want                    string // "" for what was sent
+		wantType                string
 	}{
-		{name: "a page", kind: "text/html; charset=utf-8", text: link, want: "/here/x", wantKind: "text/html; charset=utf-8"},
-		{name: "a page, compressed", kind: "text/html", text: zipped(link), compressed: true, want: "/here/x", wantKind: "text/html"},
-		{name: "another type", kind: "text/plain", text: link, wantKind: "text/plain"},
+		{name: "a page", contentType: "text/html; charset=utf-8", text: link, want: "/here/x", wantType: "text/html; charset=utf-8"},
+		{name: "a page, compressed", contentType: "text/html", text: zipped(link), compressed: true, want: "/here/x", wantType: "text/html"},
+		{name: "another type", contentType: "text/plain", text: link, wantType: "text/plain"},
 		{
-			name:     "a long page",
-			kind:     "text/html; charset=utf-8",
-			text:     strings.Repeat(link, 1<<17),
-			wantKind: "text/HTML; charset=utf-8",
+			name:        "a long page",
+			contentType: "text/html; charset=utf-8",
+			text:        strings.Repeat(link, 1<<17),
+			wantType:    "text/HTML; charset=utf-8",
 		},
 		{
-			name:       "a page that is long when it is read",
-			kind:       "text/html",
-			text:       zipped(strings.Repeat("a", 8<<20)),
-			compressed: true,
-			wantKind:   "text/HTML",
+			name:        "a page that is long when it is read",
+			contentType: "text/html",
+			text:        zipped(strings.Repeat("a", 8<<20)),
+			compressed:  true,
+			wantType:    "text/HTML",
 		},
-		{name: "a page of links", kind: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantKind: "text/HTML"},
+		{name: "a page of links", contentType: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantType: "text/HTML"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", test.kind)
+				w.Header().Set("Content-Type", test.contentType)
 				if test.compressed {
 					w.Header().Set("Content-Encoding", "gzip")
 				}
 				_, _ = io.WriteString(w, test.text)
 			})
 			resp, got := readResponse(t, s, "/here/"+strings.Repeat("p", 100), 16<<20)
-			if kind := resp.Header.Get("Content-Type"); kind != test.wantKind || !strings.EqualFold(kind, test.kind) {
-				t.Errorf("got type %q, want %q", kind, test.wantKind)
+			if contentType := resp.Header.Get("Content-Type"); contentType != test.wantType || !strings.EqualFold(contentType, test.contentType) {
+				t.Errorf("got type %q, want %q", contentType, test.wantType)
 			}
 			if test.want == "" {
 				if got != test.text {
@@ -205,11 +205,11 @@ func TestPageSlotsAreShared(t *testing.T) {
 // of this server, and that their number is bounded.
 func TestInformationalResponsesAreDropped(t *testing.T) {
 	for _, test := range []struct {
-		many int
-		want int
+		informational int // number of informational responses
+		want          int // status of the response
 	}{
-		{many: 2, want: http.StatusOK},
-		{many: 1 << 30, want: http.StatusBadGateway},
+		{informational: 2, want: http.StatusOK},
+		{informational: 1 << 30, want: http.StatusBadGateway},
 	} {
 		server := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -217,7 +217,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 				panic(err)
 			}
 			defer conn.Close()
-			for range test.many {
+			for range test.informational {
 				if _, err := rw.WriteString("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
 					return
 				}
@@ -227,7 +227,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 		})
 		resp, _ := readResponse(t, server, "/here/x", 1<<10)
 		if resp.StatusCode != test.want || resp.Header.Get("Own") != "kept" || resp.Header.Get("Link") != "" {
-			t.Errorf("%d informational responses: got %d %v, want %d", test.many, resp.StatusCode, resp.Header, test.want)
+			t.Errorf("%d informational responses: got %d %v, want %d", test.informational, resp.StatusCode, resp.Header, test.want)
 		}
 	}
 }

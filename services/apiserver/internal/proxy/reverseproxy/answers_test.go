@@ -144,9 +144,9 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 				&request.User{Name: "a"})
 			r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
-			client, here := net.Pipe()
+			client, hijacked := net.Pipe()
 			defer client.Close()
-			w := &hijackable{httptest.NewRecorder(), here}
+			w := &hijackable{httptest.NewRecorder(), hijacked}
 			go fixture.Serve(w, r.WithContext(ctx), nil)
 			asked := time.Now()
 			resp, err := http.ReadResponse(bufio.NewReader(client), nil)

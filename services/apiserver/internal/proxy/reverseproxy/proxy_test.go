@@ -51,10 +51,10 @@ func (x *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	if x.isCut.Load() {
 		return nil, errUnreachable
 	}
-	here, there := net.Pipe()
+	clientConn, serverConn := net.Pipe()
 	select {
-	case x.conns <- there:
-		return here, nil
+	case x.conns <- serverConn:
+		return clientConn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -389,7 +389,7 @@ func TestResponseStartedEventIsSnapshot(t *testing.T) {
 		t.Errorf("got event %s, want ResponseStarted with 201, the annotation a=1, user eve, object first", e.line)
 	}
 	if len(sink.events) != 3 || sink.events[0].Annotations["b"] != "late" || sink.events[0].ImpersonatedUser != nil {
-		t.Errorf("got events %+v; want length 3, \"late\", nil", sink.events)
+		t.Errorf("got events %+v, want 3, the first one with annotation b=late and no impersonated user", sink.events)
 	}
 }
 
@@ -399,16 +399,16 @@ func TestObjectFillsReference(t *testing.T) {
 	auditor, sink := newAuditor(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
 	for _, test := range []struct {
-		op   *requestinfo.Info
+		info *requestinfo.Info
 		obj  metav1.Object
 		want string
 	}{
-		{op: &requestinfo.Info{IsResource: true, Resource: "pods"}, obj: obj, want: "ns made u 7"},
-		{op: &requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj: obj, want: "other said u 7"},
-		{op: &requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, want: " said  "},
-		{op: &requestinfo.Info{Path: "/healthz"}, obj: obj, want: ""},
+		{info: &requestinfo.Info{IsResource: true, Resource: "pods"}, obj: obj, want: "ns made u 7"},
+		{info: &requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj: obj, want: "other said u 7"},
+		{info: &requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, want: " said  "},
+		{info: &requestinfo.Info{Path: "/healthz"}, obj: obj, want: ""},
 	} {
-		r := auditor.Open(test.op, nil, newArrival)
+		r := auditor.Open(test.info, nil, newArrival)
 		r.SetRequestObject(test.obj, func() ([]byte, error) { return nil, nil })
 		r.End(t.Context(), nil)
 		got := ""
@@ -416,7 +416,7 @@ func TestObjectFillsReference(t *testing.T) {
 			got = strings.Join([]string{o.Namespace, o.Name, o.UID, o.ResourceVersion}, " ")
 		}
 		if got != test.want {
-			t.Errorf("%+v: got %q, want %q", test.op, got, test.want)
+			t.Errorf("%+v: got %q, want %q", test.info, got, test.want)
 		}
 	}
 }

@@ -33,25 +33,25 @@ func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		level     Level
-		st        *metav1.Status
+		status    *metav1.Status
 		isVisible bool
 	}{
-		{name: "metadata", level: Metadata, st: invalid("", "patch", patch), isVisible: false},
-		{name: "requests", level: Request, st: invalid("", "patch", patch), isVisible: false},
-		{name: "a value that does not end", level: Request, st: invalid("", "patch", `Invalid value: "`+secret), isVisible: false},
-		{name: "responses", level: RequestResponse, st: invalid("", "patch", patch), isVisible: true},
-		{name: "of a kind", level: Request, st: invalid("Pod", "patch", patch), isVisible: true},
-		{name: "another field", level: Request, st: invalid("", "spec", patch), isVisible: true},
-		{name: "another message", level: Request, st: invalid("", "patch", secret), isVisible: true},
-		{name: "no details", level: Request, st: &metav1.Status{Message: secret}, isVisible: true},
+		{name: "metadata", level: Metadata, status: invalid("", "patch", patch), isVisible: false},
+		{name: "requests", level: Request, status: invalid("", "patch", patch), isVisible: false},
+		{name: "a value that does not end", level: Request, status: invalid("", "patch", `Invalid value: "`+secret), isVisible: false},
+		{name: "responses", level: RequestResponse, status: invalid("", "patch", patch), isVisible: true},
+		{name: "of a kind", level: Request, status: invalid("Pod", "patch", patch), isVisible: true},
+		{name: "another field", level: Request, status: invalid("", "spec", patch), isVisible: true},
+		{name: "another message", level: Request, status: invalid("", "patch", secret), isVisible: true},
+		{name: "no details", level: Request, status: &metav1.Status{Message: secret}, isVisible: true},
 	} {
 		auditor, sink := newAuditor(Decision{Level: test.level})
 		r := auditor.Open(podsInfo, nil, newArrival)
-		before := test.st.DeepCopy()
-		r.SetResponseStatus(test.st)
+		before := test.status.DeepCopy()
+		r.SetResponseStatus(test.status)
 		r.End(t.Context(), nil)
 		text, _ := json.Marshal(sink.lastEvent(t).ResponseStatus)
-		if strings.Contains(string(text), secret) != test.isVisible || test.st.String() != before.String() {
+		if strings.Contains(string(text), secret) != test.isVisible || test.status.String() != before.String() {
 			t.Errorf("%s: got %s, want object shown = %t", test.name, text, test.isVisible)
 		}
 		if !test.isVisible && !strings.Contains(string(text), "redacted") ||

@@ -309,8 +309,8 @@ func TestFlowWithOneRequestIsServedDuringFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	type admission struct {
-		name string
-		q    *flowcontrol.Request
+		name    string
+		request *flowcontrol.Request
 	}
 	admitted := make(chan admission)
 	start := func(name string) {
@@ -336,7 +336,7 @@ func TestFlowWithOneRequestIsServedDuringFlood(t *testing.T) {
 			at = i
 		}
 		fixture.clock.advance(10 * time.Millisecond)
-		fixture.Release(next.q)
+		fixture.Release(next.request)
 	}
 	// The flood has eight queues. Two flows that share a queue alternate.
 	if at > 2*8+1 {

@@ -175,7 +175,7 @@ func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 // TestFirstConfigurationIsLoadedOnce checks that the first request or dump loads the configuration,
 // once.
 func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
-	for _, look := range []bool{false, true} {
+	for _, dumpFirst := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
 		controlled := &fixture{t: t, clock: clock, registry: reg}
 		var loads atomic.Int32
@@ -191,7 +191,7 @@ func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 			},
 			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
-		if look && !controlled.hasLevel("l") {
+		if dumpFirst && !controlled.hasLevel("l") {
 			t.Error("dump before the first request: got no level l, want the loaded configuration")
 		}
 		_, class, err := controlled.Acquire(t.Context(), newUser("a", "l"), list, oneSeat)

@@ -87,17 +87,17 @@ func TestDumpsAndMetricsDescribeLevels(t *testing.T) {
 // metrics.
 func TestRecreatedLevelHasMetrics(t *testing.T) {
 	fixture := newFixture(t, 100, newRejectingLevel("l", 95))
-	run := func() *flowcontrol.Request {
+	mustAcquire := func() *flowcontrol.Request {
 		q, _, err := fixture.Acquire(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, oneSeat)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return q
 	}
-	fixture.Release(run())
+	fixture.Release(mustAcquire())
 	fixture.SetConfig(flowcontrol.Compile(nil, nil))
 	setConfig(fixture, []*flowcontrolv1.FlowSchema{newSchema("s-l", "l", 100, newGroup("g-l"))}, newRejectingLevel("l", 95))
-	q := run()
+	q := mustAcquire()
 	defer fixture.Release(q)
 	fixture.wantGauge("current_executing_requests", "l", 1)
 }

@@ -123,7 +123,7 @@ func TestUnusableConfigurationIsCountedAndLoggedOnce(t *testing.T) {
 	// 3. A usable configuration is applied.
 	if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))), nil) ||
 		live.Current() == first {
-		t.Error("usable configuration was not applied")
+		t.Error("usable configuration: got the first one kept, want it applied")
 	}
 	if got := reloadCounts(t, reg); got["success"] != 1 || got["failure"] != failures {
 		t.Errorf("got reloads %v, want 1 success and %v failures", got, failures)
@@ -149,12 +149,12 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 		live := openWith(t, b, rulesYAML(ruleYAML("secrets", absentPlugin("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
 		if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {
-			t.Fatal("configuration was not applied")
+			t.Fatal("valid configuration: got it rejected, want it applied")
 		}
 		before := probes()
 		time.Sleep(9 * time.Second)
 		if probes() == before {
-			t.Error("plugin of the replaced configuration is no longer probed")
+			t.Error("replaced configuration after 9 s: got no probe of its plugin, want some")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -174,7 +174,7 @@ func TestClosedLiveAppliesNothing(t *testing.T) {
 	first := live.Current()
 	live.Close()
 	if !live.Changed(t.Context(), []byte(kmsRule(p, 5*time.Second)), nil) || live.Current() != first {
-		t.Error("configuration was applied after Close")
+		t.Error("after Close: got a configuration applied, want none")
 	}
 	encryption.NewIdentity().Close() // must not fail
 }

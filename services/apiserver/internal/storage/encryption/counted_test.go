@@ -43,7 +43,7 @@ func TestOperationsAreCounted(t *testing.T) {
 	mustCreate(t, store, encrypted, plainValue())
 	mustCreate(t, store, plain, plainValue())
 	if _, err := store.Create(t.Context(), plain, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
-		t.Error("value with an encryption prefix was stored")
+		t.Error("value with an encryption prefix: got it stored, want an error")
 	}
 	for key, bad := range map[string]bool{encrypted: false, plain: false, lost: true} {
 		if _, _, err := getValue(t, store, key); (err != nil) != bad {
@@ -52,7 +52,7 @@ func TestOperationsAreCounted(t *testing.T) {
 	}
 	rawStore.values[encrypted] = []byte("no prefix")
 	if _, _, err := getValue(t, store, encrypted); err == nil {
-		t.Error("value without a prefix was decrypted")
+		t.Error("value without a prefix: got it decrypted, want an error")
 	}
 	operations := kmstest.Samples(t, reg, "apiserver_storage_transformation_operations_total")
 	want := map[string]float64{ // labels are in the order of their names
@@ -86,7 +86,7 @@ func TestConflictingMetricsFail(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another."}))
 		if _, err := encryption.NewMetrics(reg); err == nil {
-			t.Errorf("%s: got no error for a conflicting metric", name)
+			t.Errorf("%s: got no error for a conflicting metric, want one", name)
 		}
 	}
 }

@@ -56,6 +56,7 @@ func TestInvalidDocumentsAreRejected(t *testing.T) {
 	}
 }
 
+// TestDefaultsApplyToMissingFieldsOnly checks that defaults of plugins apply only to missing fields.
 func TestDefaultsApplyToMissingFieldsOnly(t *testing.T) {
 	configuration, err := encryption.Parse("f",
 		[]byte(rulesYAML(ruleYAML("secrets", "kms: {name: a, endpoint: 'unix:///x'}",

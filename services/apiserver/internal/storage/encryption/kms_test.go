@@ -22,11 +22,11 @@ import (
 // patience bounds waits for expected events.
 const patience = 30 * time.Second
 
-func awaitTrue(t testing.TB, what string, condition func() bool) {
+func awaitTrue(t testing.TB, description string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) { // between polls
 		if time.Now().After(deadline) {
-			t.Fatalf("timeout waiting for: %s", what)
+			t.Fatalf("timeout waiting for: %s", description)
 		}
 	}
 }
@@ -83,44 +83,44 @@ func TestStoredKMSValuesMatchKubernetes(t *testing.T) {
 	store := rawStore.storeWith(openKMS(t, plugin, 5*time.Second, func(pace *kms.Intervals) {
 		pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour
 	}))
-	seen := 0
+	compared := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {
 			continue
 		}
-		seen++
+		compared++
 		size := c.Stored.ProtobufFields[0].Bytes - 60 // without info, nonce and tag
 		mustCreate(t, store, secretKey, bytes.Repeat([]byte("x"), size))
-		rest, ok := bytes.CutPrefix(rawStore.values[secretKey], []byte(c.Stored.Prefix))
+		remaining, ok := bytes.CutPrefix(rawStore.values[secretKey], []byte(c.Stored.Prefix))
 		if !ok {
 			t.Fatalf("got stored value %.40q, want one of the plugin", rawStore.values[secretKey])
 		}
 		for _, f := range c.Stored.ProtobufFields {
-			num, typ, n := protowire.ConsumeTag(rest)
-			rest = rest[n:]
+			num, typ, n := protowire.ConsumeTag(remaining)
+			remaining = remaining[n:]
 			if int(num) != f.Field {
 				t.Fatalf("%s: got field %d, want %d", c.Name, num, f.Field)
 			}
 			if f.Varint != nil {
-				v, n := protowire.ConsumeVarint(rest)
-				rest = rest[n:]
+				v, n := protowire.ConsumeVarint(remaining)
+				remaining = remaining[n:]
 				if v != *f.Varint {
 					t.Errorf("%s: field %d: got %d, want %d", c.Name, num, v, *f.Varint)
 				}
 				continue
 			}
-			v, n := protowire.ConsumeBytes(rest)
-			rest = rest[n:]
+			v, n := protowire.ConsumeBytes(remaining)
+			remaining = remaining[n:]
 			if typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
 				t.Errorf("%s: field %d: got %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
 			}
 		}
-		if len(rest) > 0 {
-			t.Errorf("%s: got trailing data %q, want none", c.Name, rest)
+		if len(remaining) > 0 {
+			t.Errorf("%s: got trailing data %q, want none", c.Name, remaining)
 		}
 	}
-	if seen != 2 {
-		t.Errorf("read %d values, want 2", seen)
+	if compared != 2 {
+		t.Errorf("read %d values, want 2", compared)
 	}
 	if s, e, d := plugin.Calls("Status"), plugin.Calls("Encrypt"), plugin.Calls("Decrypt"); s != 1 || e != 1 || d != 0 {
 		t.Errorf("got %d Status, %d Encrypt, %d Decrypt calls, want 1, 1, 0", s, e, d)
@@ -191,9 +191,9 @@ func TestKnownKeysWorkWithoutPlugin(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			plugin := kmstest.New(t)
 			s := newRawStore()
-			others := s.storeWith(openKMS(t, plugin, 5*time.Second, nil)) // another server, with another seed
-			mustCreate(t, others, "/registry/secrets/default/seen", plainValue())
-			mustCreate(t, others, "/registry/secrets/default/unseen", plainValue())
+			otherServer := s.storeWith(openKMS(t, plugin, 5*time.Second, nil)) // another server, with another seed
+			mustCreate(t, otherServer, "/registry/secrets/default/seen", plainValue())
+			mustCreate(t, otherServer, "/registry/secrets/default/unseen", plainValue())
 			mustCreate(t, s.storeWith(openKMS(t, plugin, 5*time.Second, nil)), "/registry/secrets/default/unseen", plainValue())
 			live := openKMS(t, plugin, 200*time.Millisecond, func(pace *kms.Intervals) { pace.SeedLifetime = 500 * time.Millisecond })
 			store := s.storeWith(live)
@@ -370,16 +370,16 @@ func TestKeyMetricsKeepHundredSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := 0
+	metrics := 0
 	for _, f := range families {
 		if strings.Contains(f.GetName(), "key_id_hash") {
-			seen++
+			metrics++
 			if n := len(f.GetMetric()); n != 100 {
 				t.Errorf("%s: got %d samples, want 100", f.GetName(), n)
 			}
 		}
 	}
-	if seen != 3 {
-		t.Errorf("got %d metrics, want 3", seen)
+	if metrics != 3 {
+		t.Errorf("got %d metrics, want 3", metrics)
 	}
 }

@@ -143,14 +143,14 @@ func (l *Live) swapSet(next *Set) bool {
 	if l.closing {
 		return false
 	}
-	s := l.current.Swap(next)
-	l.retiring[s] = time.AfterFunc(retirementDelay, func() {
+	replaced := l.current.Swap(next)
+	l.retiring[replaced] = time.AfterFunc(retirementDelay, func() {
 		l.mu.Lock()
-		_, mine := l.retiring[s]
-		delete(l.retiring, s)
+		_, isRetiring := l.retiring[replaced]
+		delete(l.retiring, replaced)
 		l.mu.Unlock()
-		if mine {
-			s.Close()
+		if isRetiring {
+			replaced.Close()
 		}
 	})
 	return true

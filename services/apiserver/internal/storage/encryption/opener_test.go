@@ -62,13 +62,13 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen storage.Batch
-	_ = source.Follow(ctx, at, func(b storage.Batch) error { seen = b; cancel(); return nil }) // the error of the context
-	if len(seen.Events) != 4 {
-		t.Fatalf("got %d events, want 4", len(seen.Events))
+	var decrypted storage.Batch
+	_ = source.Follow(ctx, at, func(b storage.Batch) error { decrypted = b; cancel(); return nil }) // the error of the context
+	if len(decrypted.Events) != 4 {
+		t.Fatalf("got %d events, want 4", len(decrypted.Events))
 	}
 	for i, want := range [][]byte{[]byte("open"), plainValue(), plainValue(), nil} {
-		event := seen.Events[i]
+		event := decrypted.Events[i]
 		if !bytes.Equal(event.Value, want) || (event.Seal != nil) != (i == 1 || i == 2) {
 			t.Errorf("event %d: got %.20q, seal %+v, want %.20q, and a seal on events 1 and 2 only", i, event.Value, event.Seal, want)
 		}
@@ -80,20 +80,20 @@ func TestSharedBatchIsNotModified(t *testing.T) {
 	}
 }
 
-// TestValuesWithoutRuleAreStoredPlain checks that values without a rule are plain, and that encrypted ones among
-// them are corrupt.
+// TestValuesWithoutRuleAreStoredPlain checks that values without a rule are stored plain, and that an
+// encrypted value without a rule is corrupt.
 func TestValuesWithoutRuleAreStoredPlain(t *testing.T) {
 	s := newRawStore()
-	sealed := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
-	mustCreate(t, sealed, secretKey, plainValue())
-	other := s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)))))
-	if got, _, err := getValue(t, other, secretKey); err == nil || got != "" ||
+	encrypting := s.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", keysYAML("aesgcm", key32)))))
+	mustCreate(t, encrypting, secretKey, plainValue())
+	withoutRule := s.storeWith(openConfig(t, rulesYAML(ruleYAML("configmaps", keysYAML("aesgcm", key32)))))
+	if got, _, err := getValue(t, withoutRule, secretKey); err == nil || got != "" ||
 		!strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
 		t.Errorf("without a key: got %.20q, %v, want no value and an error of the identity transformer", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
-	mustCreate(t, other, another, plainValue())
-	if got, stale, err := getValue(t, other, another); got != string(plainValue()) || stale || err != nil {
+	mustCreate(t, withoutRule, another, plainValue())
+	if got, stale, err := getValue(t, withoutRule, another); got != string(plainValue()) || stale || err != nil {
 		t.Errorf("got %.20q, stale %v, %v, want the plain value, not stale", got, stale, err)
 	}
 }

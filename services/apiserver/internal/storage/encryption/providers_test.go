@@ -152,12 +152,12 @@ func TestStoredValuesMatchKubernetes(t *testing.T) {
 	}
 	readRecording(t, "stored-values.json", &cases)
 	rawStore := newRawStore()
-	seen := 0
+	compared := 0
 	for i, test := range cases {
 		if test.Stored.Length == 0 {
 			continue
 		}
-		seen++
+		compared++
 		live := openConfig(t, test.Configuration)
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
 		mustCreate(t, rawStore.storeWith(live), key, plainValue())
@@ -166,7 +166,7 @@ func TestStoredValuesMatchKubernetes(t *testing.T) {
 			prefix = *test.Stored.Prefix
 		}
 		if len(stored) != test.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
-			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", test.Name,
+			t.Errorf("%s: got %d bytes beginning with %.40q, want %d beginning with %q as in Kubernetes", test.Name,
 				len(stored), stored, test.Stored.Length, prefix)
 		}
 		for before := range i + 1 {
@@ -181,8 +181,8 @@ func TestStoredValuesMatchKubernetes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 5 {
-		t.Errorf("read %d configurations, want 5", seen)
+	if compared != 5 {
+		t.Errorf("read %d configurations, want 5", compared)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestAllProvidersEncryptAndDecrypt(t *testing.T) {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
 				mustCreate(t, store, secretKey, value)
 				if provider.configuration != identityTransformer && size > 15 && bytes.Contains(rawStore.values[secretKey], value[4:20]) {
-					t.Error("stored value is not encrypted")
+					t.Error("stored value: got it plain, want it encrypted")
 				}
 				if got, stale, err := getValue(t, store, secretKey); got != string(value) || stale || err != nil {
 					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v, want the same value, not stale", len(value), len(got), stale, err)
@@ -336,7 +336,7 @@ func TestAllProvidersEncryptAndDecrypt(t *testing.T) {
 			sealed := rawStore.values[secretKey]
 			mustCreate(t, store, secretKey, plainValue())
 			if provider.configuration != identityTransformer && bytes.Equal(sealed, rawStore.values[secretKey]) {
-				t.Error("two encryptions of a value are equal")
+				t.Error("two encryptions of a value: got equal ones, want different ones")
 			}
 			t.Run("value moved to another key", func(t *testing.T) {
 				rawStore.values["/registry/secrets/default/other"] = sealed
@@ -351,7 +351,7 @@ func TestAllProvidersEncryptAndDecrypt(t *testing.T) {
 				got, _, err := getValue(t, rawStore.storeWith(openConfig(t, rulesYAML(ruleYAML("secrets", provider.otherKeyConfiguration, identityTransformer)))),
 					secretKey)
 				if err == nil && got == string(plainValue()) {
-					t.Error("value was decrypted with another key")
+					t.Error("another key: got the value decrypted, want an error")
 				}
 			})
 			t.Run("value of a later provider is stale", func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestAllProvidersEncryptAndDecrypt(t *testing.T) {
 					rawStore.values[secretKey] = bad
 					got, _, err := getValue(t, store, secretKey)
 					if provider.authenticates && err == nil {
-						t.Fatalf("corrupt value was decrypted to %.40q", got)
+						t.Fatalf("corrupt value: got %.40q, want an error", got)
 					}
 					var why *storage.CorruptObjectError
 					if err != nil && (!errors.As(err, &why) || why.Key != secretKey || why.Revision != 1) {
@@ -437,12 +437,12 @@ func TestRightKeyOfSameNameDecrypts(t *testing.T) {
 // FuzzOpen checks that no encrypted value is returned without decryption.
 func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
-	all := []string{keysYAML("aescbc", key32), keysYAML("aesgcm", key32), keysYAML("secretbox", key32),
+	providers := []string{keysYAML("aescbc", key32), keysYAML("aesgcm", key32), keysYAML("secretbox", key32),
 		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}",
 		"kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identityTransformer}
 	s := newRawStore()
-	store := s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", all...))))
-	for _, p := range all {
+	store := s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", providers...))))
+	for _, p := range providers {
 		mustCreate(f, s.storeWith(openConfig(f, rulesYAML(ruleYAML("secrets", p)))), secretKey, plainValue())
 		f.Add(s.values[secretKey])
 	}

@@ -82,7 +82,7 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 				}
 			}
 			if _, err := w.cachedValue(t, "/registry/secrets/default/a0"); err == nil {
-				t.Error("value of the lost key is readable")
+				t.Error("value of the lost key: got it readable, want it corrupt")
 			}
 			if n := plugin.Calls("Decrypt"); n >= lost {
 				t.Errorf("got %d Decrypt calls for 3 keys, want fewer than %d", n, lost)
@@ -107,7 +107,7 @@ func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	live := openKMS(t, plugin, 500*time.Millisecond, nil)
 	w := newFixtureOn(t, raw, live)
 	if _, err := w.cachedValue(t, secretKey); err == nil {
-		t.Fatal("value of a rejected key is readable")
+		t.Fatal("value of a rejected key: got it readable, want it corrupt")
 	}
 	plugin.FailDecrypt("key-2", codes.OK)
 	restartPlugin(t, plugin, live)

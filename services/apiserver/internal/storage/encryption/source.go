@@ -82,8 +82,8 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	opening := kms.FailFast(inner)
 	go func() {
 		defer close(done)
-		again := time.NewTicker(retryInterval)
-		defer again.Stop()
+		retries := time.NewTicker(retryInterval)
+		defer retries.Stop()
 		for {
 			if err := s.reloadReason(inner); err != nil { // may block: this goroutine does nothing else
 				cancel(err)
@@ -93,7 +93,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 			case <-inner.Done():
 				return
 			case <-s.changes:
-			case <-again.C:
+			case <-retries.C:
 			}
 		}
 	}()

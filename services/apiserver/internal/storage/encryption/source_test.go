@@ -96,8 +96,8 @@ func TestSourceFollowReturnsReason(t *testing.T) {
 	}
 }
 
-// TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin checks a permanently corrupt value after one that waits
-// for a plugin.
+// TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin checks that a value that waits for a plugin is
+// decrypted when the plugin returns, although a permanently corrupt value follows it.
 func TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin(t *testing.T) {
 	plugin := kmstest.New(t)
 	s := newRawStore()
@@ -119,7 +119,7 @@ func TestPermanentlyCorruptValueDoesNotHideReturnOfPlugin(t *testing.T) {
 			t.Errorf("got %v, want CompactedError", err)
 		}
 	case <-time.After(patience):
-		t.Error("value was not decrypted after the return of the plugin")
+		t.Error("after the plugin returned: got no decryption, want CompactedError")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestRetriedSamplesAreBounded(t *testing.T) {
 			awaitTrue(t, "retries", func() bool { return plugin.Calls("Decrypt") >= before+samples })
 			// All retries finish before Follow detects the new configuration.
 			if !live.Changed(t.Context(), []byte(rulesYAML(ruleYAML("secrets", identityTransformer))), nil) {
-				t.Fatal("configuration was not applied")
+				t.Fatal("valid configuration: got it rejected, want it applied")
 			}
 			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {
 				t.Errorf("got %v, want ReopenedError", err)

@@ -29,12 +29,12 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow suite")
 	}
-	all := encryption.NewResources("/registry/", map[string]schema.GroupResource{
+	resources := encryption.NewResources("/registry/", map[string]schema.GroupResource{
 		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
 	})
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
 		return encryption.NewStore(etcdtest.Embedded(t),
-			openConfig(t, rulesYAML(ruleYAML("'*.*'", keysYAML("aesgcm", key32)))), all, nil)
+			openConfig(t, rulesYAML(ruleYAML("'*.*'", keysYAML("aesgcm", key32)))), resources, nil)
 	})
 }
 
@@ -258,7 +258,7 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := fixture.cachedValue(t, damaged); err == nil {
-		t.Error("value of an unknown key is readable")
+		t.Error("value of an unknown key: got it readable, want it corrupt")
 	}
 	apply := func(content string) {
 		t.Helper()
@@ -277,7 +277,7 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 	// Files are read in order: when the next one is applied, this one has been read.
 	mustCreate(t, fixture.store, "/registry/secrets/default/kept", plainValue())
 	if before != live.Current() {
-		t.Error("invalid configuration was applied")
+		t.Error("invalid configuration: got it applied, want it rejected")
 	}
 	apply(next)
 	awaitTrue(t, "the value to become corrupt", func() bool { _, err := fixture.cachedValue(t, secretKey); return err != nil })
@@ -287,9 +287,9 @@ func TestReloadAppliesOnlyValidFiles(t *testing.T) {
 // acknowledged write is lost.
 func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	one := keysYAML("aesgcm", key32)
-	two := keysYAML("secretbox", other32)
-	writeConfig(t, file, rulesYAML(ruleYAML("secrets", one)))
+	firstKey := keysYAML("aesgcm", key32)
+	secondKey := keysYAML("secretbox", other32)
+	writeConfig(t, file, rulesYAML(ruleYAML("secrets", firstKey)))
 	live, err := encryption.Open(t.Context(), file, true, newBuilder(t))
 	if err != nil {
 		t.Fatal(err)
@@ -337,9 +337,9 @@ func TestRotationLosesNoWriteUnderLoad(t *testing.T) {
 		})
 	}
 	for _, c := range []string{
-		rulesYAML(ruleYAML("secrets", one, two)), rulesYAML(ruleYAML("secrets", two, one)), rulesYAML(ruleYAML("secrets", one, two)),
-		rulesYAML(ruleYAML("secrets", one, two, identityTransformer)),
-		rulesYAML(ruleYAML("secrets", identityTransformer, one, two)), rulesYAML(ruleYAML("secrets", two, one, identityTransformer)),
+		rulesYAML(ruleYAML("secrets", firstKey, secondKey)), rulesYAML(ruleYAML("secrets", secondKey, firstKey)), rulesYAML(ruleYAML("secrets", firstKey, secondKey)),
+		rulesYAML(ruleYAML("secrets", firstKey, secondKey, identityTransformer)),
+		rulesYAML(ruleYAML("secrets", identityTransformer, firstKey, secondKey)), rulesYAML(ruleYAML("secrets", secondKey, firstKey, identityTransformer)),
 	} {
 		was := live.Current()
 		writeConfig(t, file, c)
@@ -364,7 +364,7 @@ func TestCorruptValuesRecoverWhenPluginReturns(t *testing.T) {
 	w := newFixtureOn(t, p.store, live)
 	mustCreate(t, encryption.NewStore(w.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if _, err := w.cachedValue(t, secretKey); err == nil {
-		t.Error("value is readable without the plugin")
+		t.Error("without the plugin: got a readable value, want a corrupt one")
 	}
 	p.plugin.Start()
 	awaitTrue(t, "readable", func() bool { got, err := w.cachedValue(t, secretKey); return err == nil && got == string(plainValue()) })
@@ -374,19 +374,19 @@ func TestCorruptValuesRecoverWhenPluginReturns(t *testing.T) {
 // configuration its keys are corrupt, everything else works, and the values become readable when it
 // responds.
 func TestHangingDecryptionDoesNotBlockOtherValues(t *testing.T) {
-	sealedBy := newPluginWithValue(t)
-	sealedBy.plugin.HangMethod("Decrypt")
-	live := openKMS(t, sealedBy.plugin, time.Hour, nil)
-	fixture := newFixtureOn(t, sealedBy.store, live)
+	plugin := newPluginWithValue(t)
+	plugin.plugin.HangMethod("Decrypt")
+	live := openKMS(t, plugin.plugin, time.Hour, nil)
+	fixture := newFixtureOn(t, plugin.store, live)
 	if _, err := fixture.cachedValue(t, secretKey); err == nil {
-		t.Error("value is readable without decryption")
+		t.Error("hanging decryption: got a readable value, want a corrupt one")
 	}
-	other, err := sealedBy.store.Revision(t.Context())
+	revision, err := plugin.store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A change that needs a key precedes one that does not.
-	stored, _, err := sealedBy.store.Get(t.Context(), secretKey, 0)
+	stored, _, err := plugin.store.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,12 +395,12 @@ func TestHangingDecryptionDoesNotBlockOtherValues(t *testing.T) {
 	}
 	mustCreate(t, encryption.NewStore(fixture.raw, encryption.NewIdentity(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if got, err := fixture.cachedValue(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
-		t.Errorf("after revision %d: got %.20q, %v, want %q", other, got, err, "plain")
+		t.Errorf("after revision %d: got %.20q, %v, want %q", revision, got, err, "plain")
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
 		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
-	sealedBy.plugin.Resume()
+	plugin.plugin.Resume()
 	awaitTrue(t, "readable", func() bool {
 		got, err := fixture.cachedValue(t, secretKey)
 		return err == nil && got == string(plainValue())
@@ -452,7 +452,7 @@ func TestNarrowerRuleMayLoseValues(t *testing.T) {
 				t.Errorf("values become corrupt: got %t, want %t", got, test.lost)
 			}
 			if !after.Covers(after) || !before.Covers(before) {
-				t.Error("configuration does not cover itself")
+				t.Error("configuration compared with itself: got values lost, want all covered")
 			}
 		})
 	}

@@ -80,6 +80,6 @@ func TestConfigurationAppliedDuringDecryptionReopensValues(t *testing.T) {
 			t.Errorf("got %v, want ReopenedError", err)
 		}
 	case <-time.After(patience):
-		t.Error("value was not decrypted with the new configuration")
+		t.Error("new configuration: got no decryption, want ReopenedError")
 	}
 }

@@ -65,8 +65,8 @@ func TestCompactorsShareRounds(t *testing.T) {
 	}
 }
 
-// TestCompactorWithoutIntervalOnlyWaits checks that a Compactor without an interval only waits for the end of its
-// context.
+// TestCompactorWithoutIntervalOnlyWaits checks that a Compactor without an interval only waits until its
+// context ends.
 func TestCompactorWithoutIntervalOnlyWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

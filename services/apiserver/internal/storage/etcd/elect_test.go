@@ -82,7 +82,7 @@ func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 
 	first.resign()
 	if !isClosed(first.lost) {
-		t.Fatal("candidate is still elected after it resigned")
+		t.Fatal("after resigning: got an elected candidate, want its election lost")
 	}
 	two := awaitValue(t, "the second", second)
 	if two.err != nil || len(third) > 0 {
@@ -130,7 +130,7 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 		t.Fatalf("got %v, want context.Canceled", got.err)
 	}
 	if isClosed(first.lost) {
-		t.Fatal("cancelled candidate ended the term of the first")
+		t.Fatal("after another candidacy was cancelled: got the first term lost, want it kept")
 	}
 }
 
@@ -161,7 +161,7 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	}
 	defer two.resign()
 	if !isClosed(first.lost) {
-		t.Fatal("two candidates are elected at once")
+		t.Fatal("got two elected candidates, want one")
 	}
 }
 
@@ -209,10 +209,10 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 	select {
 	case <-enough:
 	case <-first.lost:
-		t.Fatalf("term lost after %d attempts", calls.Load())
+		t.Fatalf("after %d attempts: got the term lost, want it kept", calls.Load())
 	}
 	if isClosed(first.lost) {
-		t.Fatal("term lost")
+		t.Fatal("got the term lost, want it kept")
 	}
 }
 

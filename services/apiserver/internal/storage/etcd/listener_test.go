@@ -36,7 +36,7 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	}
 	server.Stop()
 	if _, err := os.Stat(socket); err == nil {
-		t.Error("socket exists after the server has stopped")
+		t.Error("after Stop: got the socket, want it removed")
 	}
 }
 

@@ -148,19 +148,19 @@ func isFailure(err error) bool {
 //	/registry/services/specs/ns/a     -> services/specs
 //	/registry/example.com/things/ns/a -> example.com/things
 func (m *metrics) typeSegment(key string) string {
-	rest, ok := strings.CutPrefix(key, m.prefix)
-	if !ok || rest == "" {
+	path, ok := strings.CutPrefix(key, m.prefix)
+	if !ok || path == "" {
 		return "other"
 	}
-	first, tail, more := strings.Cut(rest, "/")
+	first, remaining, more := strings.Cut(path, "/")
 	if !more || (first != "services" && !strings.Contains(first, ".")) {
 		return first
 	}
-	second, _, _ := strings.Cut(tail, "/")
+	second, _, _ := strings.Cut(remaining, "/")
 	if second == "" {
 		return first
 	}
-	return rest[:len(first)+1+len(second)]
+	return path[:len(first)+1+len(second)]
 }
 
 // memberCollector collects the metrics of the members of a cluster, which are read on each scrape.

@@ -82,7 +82,7 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 		Size:    func(context.Context) (int64, error) { return 0, storage.ErrUnavailable },
 	})
 	if _, exists := gatherValues(t, registry)["apiserver_storage_size_bytes etcd-0"]; exists {
-		t.Error("size of an unreachable etcd is reported")
+		t.Error("unreachable etcd: got a size, want none")
 	}
 }
 

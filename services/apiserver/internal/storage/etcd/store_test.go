@@ -19,12 +19,12 @@ import (
 // TestNewRejectsInvalidConfig checks that New returns an error without a client or a way to watch.
 func TestNewRejectsInvalidConfig(t *testing.T) {
 	if _, err := etcd.New(etcd.Config{}); err == nil {
-		t.Error("New without a client returned no error")
+		t.Error("New without a client: got no error, want one")
 	}
 	cfg := etcdtest.PrivateServer(t).Config()
 	cfg.Watch = nil
 	if _, err := etcd.New(cfg); err == nil {
-		t.Error("New without a watch client returned no error")
+		t.Error("New without a watch client: got no error, want one")
 	}
 }
 
@@ -41,11 +41,11 @@ func TestLeasesAreShared(t *testing.T) {
 	}
 	countLeases := func() int {
 		t.Helper()
-		all, err := server.Client().Leases(ctx)
+		response, err := server.Client().Leases(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(all.Leases)
+		return len(response.Leases)
 	}
 	for i := range 1000 {
 		createWithTTL(i, time.Hour)
@@ -61,11 +61,11 @@ func TestLeasesAreShared(t *testing.T) {
 	if n := countLeases(); n != 3 {
 		t.Fatalf("value of another lifetime: got %d leases, want 3", n)
 	}
-	all, err := server.Client().Leases(ctx)
+	response, err := server.Client().Leases(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range all.Leases {
+	for _, l := range response.Leases {
 		ttl, err := server.Client().TimeToLive(ctx, l.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -86,11 +86,11 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 			storage.WriteOptions{TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		all, err := server.Client().Leases(t.Context())
-		if err != nil || len(all.Leases) != 1 {
-			t.Fatalf("got leases %v, %v, want one", all, err)
+		response, err := server.Client().Leases(t.Context())
+		if err != nil || len(response.Leases) != 1 {
+			t.Fatalf("got leases %v, %v, want one", response, err)
 		}
-		if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
+		if _, err := server.Client().Revoke(t.Context(), response.Leases[0].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,6 +251,6 @@ func TestMetricsAreLabelledByResource(t *testing.T) {
 		t.Errorf("got metrics %v, want %v", series, want)
 	}
 	if _, err := etcd.New(cfg); err == nil {
-		t.Error("second registration of the metrics returned no error")
+		t.Error("second registration of the metrics: got no error, want one")
 	}
 }

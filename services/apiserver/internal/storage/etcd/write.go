@@ -180,11 +180,11 @@ func (s *Store) translateError(ctx context.Context, err error) error {
 		// Either way the outcome is unknown.
 		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 	}
-	kind := storage.ErrUnavailable
+	sentinel := storage.ErrUnavailable
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		kind = storage.ErrFull
+		sentinel = storage.ErrFull
 	}
-	return fmt.Errorf("%w: etcd: %w", kind, err)
+	return fmt.Errorf("%w: etcd: %w", sentinel, err)
 }
 
 // isTooLarge recognizes the rejections of etcd and, before it, of gRPC.

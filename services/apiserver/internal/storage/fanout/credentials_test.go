@@ -84,7 +84,7 @@ func startNATS(t *testing.T, o *server.Options) *server.Server {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("NATS server did not start")
+		t.Fatal("timeout: got no NATS server, want one")
 	}
 	return srv
 }
@@ -125,7 +125,7 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		started := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
+		started := &process{Fanout: fanout, from: store.newest(), nextBatch: make(chan struct{})}
 		started.recorded.applied = started.from
 		runProcess(t, started)
 		return started

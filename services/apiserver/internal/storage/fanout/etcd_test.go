@@ -28,7 +28,7 @@ func startProcessOverEtcd(t *testing.T, store *etcd.Store, replicaID string, ser
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Fanout: fanout, seen: make(chan struct{})}
+	p := &process{Fanout: fanout, nextBatch: make(chan struct{})}
 	at, err := fanout.Load(t.Context(), func([]storage.KeyValue) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -47,14 +47,14 @@ func readHistoryOf(t *testing.T, store *etcd.Store, after, until int64) []storag
 		t.Fatal(err)
 	}
 	defer watcher.Stop()
-	var all []storage.Event
+	var events []storage.Event
 	for b := range watcher.Batches() {
-		all = append(all, b.Events...)
+		events = append(events, b.Events...)
 		if b.Revision >= until {
-			return all
+			return events
 		}
 	}
-	t.Fatalf("watch ended: %v", watcher.Err())
+	t.Fatalf("got the watch ended, %v, want events", watcher.Err())
 	return nil
 }
 

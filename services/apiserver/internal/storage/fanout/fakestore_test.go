@@ -206,19 +206,19 @@ func (s *fakeStore) List(_ context.Context, _ string, listOptions storage.ListOp
 		}
 		res.Revision = listOptions.Revision
 	}
-	var all []storage.KeyValue
+	var values []storage.KeyValue
 	for _, e := range s.history {
 		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= listOptions.StartKey {
-			all = append(all, storage.KeyValue{Key: e.Key, Value: e.Value, ModRevision: e.Revision})
+			values = append(values, storage.KeyValue{Key: e.Key, Value: e.Value, ModRevision: e.Revision})
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Key < all[j].Key })
-	res.Count = int64(len(all))
+	sort.Slice(values, func(i, j int) bool { return values[i].Key < values[j].Key })
+	res.Count = int64(len(values))
 	if listOptions.Limit > 0 && res.Count > listOptions.Limit {
-		all = all[:listOptions.Limit]
+		values = values[:listOptions.Limit]
 		res.HasMore = true
 	}
-	res.Items = all
+	res.Items = values
 	return res, nil
 }
 

@@ -78,7 +78,7 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
 
-// wakeFollower makes the follower look at the inbox. It never blocks.
+// wakeFollower makes the follower check the inbox. It never blocks.
 func (in *inbox) wakeFollower() {
 	select {
 	case in.ready <- struct{}{}:

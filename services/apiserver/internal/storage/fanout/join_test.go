@@ -169,7 +169,7 @@ func TestEndedPublisherIsReplacedWithoutLoss(t *testing.T) {
 		ended.wantRevision(t, rev)
 		s.settle(5 * DefaultHeartbeat)
 		if s.currentPublisher() == ended || s.currentPublisher() == nil {
-			t.Error("no other replica took over")
+			t.Error("after the publisher ended: got no other publisher, want one")
 		}
 		ended.wantSource(t, sourceStore)
 	})

@@ -218,9 +218,9 @@ func FuzzDecodeMessage(f *testing.F) {
 		if m.part != nil {
 			encoded = appendPart(nil, m, *m.part)
 		}
-		again, err := decodeMessage(encoded)
-		if err != nil || !reflect.DeepEqual(again, m) {
-			t.Errorf("after a round trip: got %+v, %v, want %+v", again, err, m)
+		decoded, err := decodeMessage(encoded)
+		if err != nil || !reflect.DeepEqual(decoded, m) {
+			t.Errorf("after a round trip: got %+v, %v, want %+v", decoded, err, m)
 		}
 	})
 }

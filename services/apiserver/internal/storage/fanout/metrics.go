@@ -139,7 +139,7 @@ type deliveries struct {
 
 	mu        sync.Mutex  // leaf lock
 	delivered []delivery  // the latest ones, by revision
-	notes     []writeNote // those whose changes are not applied yet
+	notes     []writeNote // their changes are not applied yet
 }
 
 // delivery records when the batch of the revisions from first to last was applied.

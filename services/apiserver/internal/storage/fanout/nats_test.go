@@ -77,13 +77,13 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	port := srv.Addr().(*net.TCPAddr).Port
 	store := newFakeStore()
 	elector := newFakeElector(store)
-	first := startProcess(t, store, elector, "p", []string{url}, nil)
-	first.untilSource(t, sourceLocal)
-	others := []*process{
+	publisher := startProcess(t, store, elector, "p", []string{url}, nil)
+	publisher.untilSource(t, sourceLocal)
+	listeners := []*process{
 		startProcess(t, store, elector, "a", []string{url}, nil),
 		startProcess(t, store, elector, "b", []string{url}, nil),
 	}
-	for _, p := range others {
+	for _, p := range listeners {
 		p.untilSource(t, sourceNATS)
 	}
 	stop := make(chan struct{})
@@ -95,7 +95,7 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 				return
 			default:
 				rev := store.write(1+i%3, 3000)
-				for _, p := range append(others, first) {
+				for _, p := range append(listeners, publisher) {
 					p.awaitCondition(t, "the write", func() bool { return p.recorded.revision() >= rev })
 				}
 			}
@@ -105,12 +105,12 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	cold.untilSource(t, sourceNATS)
 
 	stopNATS(srv)
-	for _, p := range append(others, cold) {
+	for _, p := range append(listeners, cold) {
 		p.untilSource(t, sourceStore)
 	}
 	srv, _ = listenNATS(t, port)
 	defer func() { stopNATS(srv) }()
-	for _, p := range append(others, cold) {
+	for _, p := range append(listeners, cold) {
 		p.untilStream(t)
 	}
 
@@ -119,7 +119,7 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	store.write(1, 1000)
 	close(stop)
 	load.Wait()
-	for _, p := range append(others, cold, first) {
+	for _, p := range append(listeners, cold, publisher) {
 		p.untilCurrent(t, store)
 		p.untilStream(t)
 	}
@@ -275,7 +275,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	}
 	fanout := newTestFanout(store, newFakeElector(store), "x")
 	at := store.newest()
-	seen, last, pages := 0, "", 0
+	values, last, pages := 0, "", 0
 	rev, err := fanout.Load(t.Context(), func(items []storage.KeyValue) error {
 		pages++
 		for _, kv := range items {
@@ -283,7 +283,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 				t.Fatalf("got key %s after %s, want ascending keys", kv.Key, last)
 			}
 			last = kv.Key
-			seen++
+			values++
 		}
 		store.write(1, 2000)
 		return nil
@@ -294,8 +294,8 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 			want++
 		}
 	}
-	if err != nil || rev.Revision != at || seen != want || pages < 4 {
-		t.Errorf("got position %+v, %d values, %d pages, %v, want revision %d, %d values, at least 4 pages", rev, seen, pages, err, at, want)
+	if err != nil || rev.Revision != at || values != want || pages < 4 {
+		t.Errorf("got position %+v, %d values, %d pages, %v, want revision %d, %d values, at least 4 pages", rev, values, pages, err, at, want)
 	}
 	store.setDown(true)
 	if _, err := fanout.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {

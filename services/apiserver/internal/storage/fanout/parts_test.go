@@ -149,7 +149,7 @@ func countChanges(t *testing.T, b *bus) func() int {
 }
 
 // TestChangesAreEncodedOnlyForListeners checks that a publisher without listeners encodes nothing.
-// A new replica receives the stream at once and stays on it even if it sends nothing.
+// A new replica receives the stream immediately and stays on it even if it sends nothing.
 func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		suite := newSuite(t, 1, 4096)
@@ -168,12 +168,12 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		if err := suite.onStream(); err != nil {
 			t.Error(err)
 		}
-		other := suite.addReplica(t, 1)
-		suite.replicas = append(suite.replicas, other)
-		other.recorded.applied = suite.store.newest()
-		other.from = suite.store.newest()
-		other.startRun()
-		other.startFollow(suite.store)
+		listener := suite.addReplica(t, 1)
+		suite.replicas = append(suite.replicas, listener)
+		listener.recorded.applied = suite.store.newest()
+		listener.from = suite.store.newest()
+		listener.startRun()
+		listener.startFollow(suite.store)
 		for range 1000 {
 			suite.store.write(1, 100)
 			suite.settle(100 * time.Millisecond)
@@ -187,10 +187,10 @@ func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 		if err := suite.onStream(); err != nil {
 			t.Error(err)
 		}
-		if c := other.State().Changes; c > 2 {
+		if c := listener.State().Changes; c > 2 {
 			t.Errorf("source changed %d times, want at most 2", c)
 		}
-		other.stop()
+		listener.stop()
 		suite.replicas = suite.replicas[:1]
 		suite.settle(2 * subscriberHeartbeats * DefaultHeartbeat)
 		before = published()

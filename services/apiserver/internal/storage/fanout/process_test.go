@@ -26,7 +26,7 @@ func listenNATS(t testing.TB, port int) (*server.Server, string) {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("NATS server did not start")
+		t.Fatal("timeout: got no NATS server, want one")
 	}
 	return srv, srv.ClientURL()
 }
@@ -44,23 +44,23 @@ type process struct {
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 
-	mu   sync.Mutex
-	seen chan struct{} // closed after the next batch
+	mu        sync.Mutex
+	nextBatch chan struct{} // closed after the next batch
 }
 
 // nextBatchSeen returns a channel that is closed after the next batch.
 func (p *process) nextBatchSeen() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen
+	return p.nextBatch
 }
 
 func (p *process) apply(b storage.Batch) error {
 	err := p.recorded.apply(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(p.seen)
-	p.seen = make(chan struct{})
+	close(p.nextBatch)
+	p.nextBatch = make(chan struct{})
 	return err
 }
 
@@ -88,7 +88,7 @@ func startProcess(
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Fanout: fanout, from: store.newest(), seen: make(chan struct{})}
+	p := &process{Fanout: fanout, from: store.newest(), nextBatch: make(chan struct{})}
 	p.recorded.applied = p.from
 	runProcess(t, p)
 	return p

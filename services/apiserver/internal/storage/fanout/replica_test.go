@@ -224,7 +224,7 @@ func (s *suite) onStream() error {
 			local++
 		case sourceNATS:
 		default:
-			return fmt.Errorf("replica %d is not on the stream: %+v", i, st)
+			return fmt.Errorf("replica %d: got state %+v, want it on the stream", i, st)
 		}
 	}
 	if local != 1 || s.store.runningWatches() != 1 {

@@ -98,7 +98,8 @@ func (s *suite) compactIfSafe() {
 	s.store.compact()
 }
 
-// replaceReplica ends a replica without notice to the others and starts a new one with its history.
+// replaceReplica ends a replica without notice to the other replicas, and starts another one with its
+// history.
 func (s *suite) replaceReplica(index int) {
 	ended := s.replicas[index]
 	ended.node.setConnected(false)

@@ -74,7 +74,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			listener.node.setFaults(faults{repeat: 5})
 			writes(s, 10)
 			if listener.State().Changes != before {
-				t.Error("replica left the stream because of repeated messages")
+				t.Error("repeated messages: got the source changed, want the replica on the stream")
 			}
 		},
 		"swapped messages": func(_ *testing.T, s *suite) {
@@ -100,7 +100,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			p.node.setConnected(false)
 			writes(s, 10)
 			if p.State().Source != sourceLocal || p.recorded.revision() != s.store.newest() {
-				t.Error("publisher's own replica does not continue without a connection")
+				t.Error("publisher without a connection: got its own replica behind, want it current")
 			}
 			p.node.setConnected(true)
 		},
@@ -109,7 +109,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			p.node.setConnected(false)
 			s.settle(20 * time.Second)
 			if s.currentPublisher() == p {
-				t.Error("unreachable publisher is still elected")
+				t.Error("unreachable publisher: got it elected, want another one")
 			}
 			writes(s, 3)
 			p.node.setConnected(true)
@@ -147,7 +147,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.settle(30 * time.Second)
 			for _, r := range s.replicas {
 				if r.Check(t.Context()) == nil {
-					t.Error("replica without contact to the store is healthy")
+					t.Error("replica without contact to the store: got no error of Check, want one")
 				}
 			}
 			s.store.setDown(false)
@@ -173,7 +173,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			for _, r := range s.replicas {
 				// Listeners detect the restoration by the first message of the new history.
 				if r == s.currentPublisher() && r.recorded.loads == 0 {
-					t.Error("publisher did not detect the restoration")
+					t.Error("restored store: got no reload of the publisher, want one")
 				}
 			}
 			writes(s, 10)
@@ -193,7 +193,7 @@ func TestReplicasRecoverFromFaults(t *testing.T) {
 			s.settle(5 * time.Minute)
 			listener.node.setConnected(true)
 			if listener.recorded.loads == 0 {
-				t.Error("Follow did not return the compaction")
+				t.Error("compacted changes: got no reload, want one")
 			}
 		},
 	} {

@@ -105,7 +105,7 @@ func secureServer(t *testing.T, caFile, cert, key string) (url string) {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("NATS server did not start")
+		t.Fatal("timeout: got no NATS server, want one")
 	}
 	t.Cleanup(func() { stopNATS(srv) })
 	return "tls://" + srv.Addr().String()
@@ -129,7 +129,7 @@ func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+		p := &process{Fanout: f, from: store.newest(), nextBatch: make(chan struct{})}
 		p.recorded.applied = p.from
 		runProcess(t, p)
 		return p

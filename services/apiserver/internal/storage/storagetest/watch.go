@@ -258,12 +258,12 @@ func eachEventOnce(s *suite) {
 	wg.Wait()
 	watches = append(watches, s.watch("/registry/pods/", start))
 	for i, watch := range watches {
-		seen := map[int64]string{}
+		received := map[int64]string{}
 		for _, e := range watch.nextEvents(writers * writes) {
-			seen[e.Revision] = e.Key
+			received[e.Revision] = e.Key
 		}
-		if !reflect.DeepEqual(seen, revs) {
-			s.Fatalf("watch %d received %d revisions, want %d", i, len(seen), len(revs))
+		if !reflect.DeepEqual(received, revs) {
+			s.Fatalf("watch %d received %d revisions, want %d", i, len(received), len(revs))
 		}
 	}
 }

@@ -54,17 +54,17 @@ func (w *checkedWatch) nextBatch() storage.Batch {
 // nextEvents receives batches until there are n events.
 func (w *checkedWatch) nextEvents(n int) []storage.Event {
 	w.Helper()
-	var all []storage.Event
-	for len(all) < n {
-		all = append(all, w.nextBatch().Events...)
+	var events []storage.Event
+	for len(events) < n {
+		events = append(events, w.nextBatch().Events...)
 	}
-	if len(all) > n {
-		w.Fatalf("got %d events, want %d: %+v", len(all), n, all)
+	if len(events) > n {
+		w.Fatalf("got %d events, want %d: %+v", len(events), n, events)
 	}
-	for i := range all {
-		all[i].Seal = nil // the stored form is irrelevant
+	for i := range events {
+		events[i].Seal = nil // the stored form is irrelevant
 	}
-	return all
+	return events
 }
 
 // awaitEnd waits for the end and returns the reason.

@@ -263,8 +263,8 @@ func expiredValueIsDeleted(s *suite) {
 		s.Fatal(err)
 	}
 	retained := s.create("/registry/events/kept", "v")
-	seen := map[string]bool{}
-	for len(seen) < 3 {
+	expired := map[string]bool{}
+	for len(expired) < 3 {
 		for _, e := range watch.nextBatch().Events {
 			if e.Type != storage.Deleted {
 				continue
@@ -272,11 +272,11 @@ func expiredValueIsDeleted(s *suite) {
 			if e.Revision <= last || e.Value != nil || e.CreateRevision != 0 {
 				s.Fatalf("got expiry event %+v, want a deletion after %d without a value", e, last)
 			}
-			seen[e.Key] = true
+			expired[e.Key] = true
 		}
 	}
-	if !seen["/registry/events/e0"] || !seen["/registry/events/e1"] || !seen["/registry/events/e2"] {
-		s.Fatalf("got expired keys %v, want e0, e1 and e2", seen)
+	if !expired["/registry/events/e0"] || !expired["/registry/events/e1"] || !expired["/registry/events/e2"] {
+		s.Fatalf("got expired keys %v, want e0, e1 and e2", expired)
 	}
 	s.wantNewest("/registry/events/kept", "v", retained)
 	s.wantNewest("/registry/events/long", "v", longLived)

@@ -86,14 +86,14 @@ func TestShutdownDeliversQueueInOrder(t *testing.T) {
 func TestQueueMemoryIsLimited(t *testing.T) {
 	fixture, blockedWriter := newFixture(t), newBlockedWriter()
 	backend := batchLog(t, fixture, blockedWriter, func(o *LogOptions) { o.Batch.BufferSize = 1000 })
-	const each = 8 << 20
-	large := newEvent(0, each)
+	const eventBytes = 8 << 20
+	large := newEvent(0, eventBytes)
 	for n := range 20 {
 		e := *large
 		e.ID = fmt.Sprint("e", n)
 		_ = backend.Process(t.Context(), &e)
 	}
-	if backend.queue.retainedBytes > maxQueued || len(backend.queue.events) < maxQueued/each {
+	if backend.queue.retainedBytes > maxQueued || len(backend.queue.events) < maxQueued/eventBytes {
 		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(backend.queue.events), backend.queue.retainedBytes, maxQueued)
 	}
 	stop := fixture.runBackend(backend)
@@ -103,8 +103,8 @@ func TestQueueMemoryIsLimited(t *testing.T) {
 	if got := idsOf(t, text); len(got)+fixture.lostEvents(pluginBuffer) != 20 {
 		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), fixture.lostEvents(pluginBuffer))
 	}
-	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
-		t.Errorf("got %d complete events, want %d", n, maxQueued/each-1)
+	if n := strings.Count(text, "requestObject"); n != maxQueued/eventBytes-1 {
+		t.Errorf("got %d complete events, want %d", n, maxQueued/eventBytes-1)
 	}
 	if backend.queue.retainedBytes != 0 {
 		t.Errorf("got %d bytes held in the end, want 0", backend.queue.retainedBytes)

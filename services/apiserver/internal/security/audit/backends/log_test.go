@@ -41,12 +41,12 @@ func TestLogFilesAreRotated(t *testing.T) {
 	options := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
 	options.MaxSize, options.MaxBackup, options.Truncate.MaxEventSize = 1, 0, 1<<20
 	backend := fixture.newLog(options, nil)
-	const each, events = 100 << 10, 25
+	const eventBytes, events = 100 << 10, 25
 	for n := range events / 5 {
 		var wg sync.WaitGroup
 		for k := range 5 {
 			wg.Go(func() {
-				if err := backend.Process(context.Background(), newEvent(5*n+k, each)); err != nil {
+				if err := backend.Process(context.Background(), newEvent(5*n+k, eventBytes)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -67,7 +67,7 @@ func TestLogFilesAreRotated(t *testing.T) {
 	if len(files) < 3 {
 		t.Errorf("got %d files, want at least 3", len(files))
 	}
-	var all []string
+	var lines []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -79,11 +79,11 @@ func TestLogFilesAreRotated(t *testing.T) {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: got mode %v (%v), want 0600", file, info.Mode(), err)
 		}
-		all = append(all, idsOf(t, string(data))...)
+		lines = append(lines, idsOf(t, string(data))...)
 	}
-	slices.Sort(all)
-	if len(slices.Compact(all)) != events+1 {
-		t.Errorf("got events %q, want %d", all, events+1)
+	slices.Sort(lines)
+	if len(slices.Compact(lines)) != events+1 {
+		t.Errorf("got events %q, want %d", lines, events+1)
 	}
 	data, err := os.ReadFile(options.Path)
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {

@@ -94,15 +94,15 @@ func TestUsesOfLegacyTokensAreRecorded(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		token, user string
-		ok          bool
-		used        string
+		accepted    bool
+		used        string // the recorded use, or ""
 	}{
-		"its own":       {token: legacy, user: "system:serviceaccount:ns:a", ok: true, used: "ns/s"},
-		"of another":    {token: legacy, user: "system:serviceaccount:ns:b", ok: true, used: ""},
-		"refused":       {token: legacy, user: "system:serviceaccount:ns:a", ok: false, used: "ns/s refused"},
-		"of no secret":  {token: bound(), user: "system:serviceaccount:ns:a", ok: true, used: ""},
-		"no user":       {token: "opaque", user: "", ok: true, used: ""},
-		"of opaque one": {token: "opaque", user: "system:serviceaccount:ns:a", ok: true, used: ""},
+		"its own":       {token: legacy, user: "system:serviceaccount:ns:a", accepted: true, used: "ns/s"},
+		"of another":    {token: legacy, user: "system:serviceaccount:ns:b", accepted: true, used: ""},
+		"refused":       {token: legacy, user: "system:serviceaccount:ns:a", accepted: false, used: "ns/s refused"},
+		"of no secret":  {token: bound(), user: "system:serviceaccount:ns:a", accepted: true, used: ""},
+		"no user":       {token: "opaque", user: "", accepted: true, used: ""},
+		"of opaque one": {token: "opaque", user: "system:serviceaccount:ns:a", accepted: true, used: ""},
 	} {
 		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)
@@ -115,12 +115,12 @@ func TestUsesOfLegacyTokensAreRecorded(t *testing.T) {
 			})
 			f.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 				defer close(ended)
-				return &authenticator.Response{User: authenticator.User{Name: test.user}}, test.ok, nil
+				return &authenticator.Response{User: authenticator.User{Name: test.user}}, test.accepted, nil
 			}
 			review := f.review(test.token)
 			<-ended
-			if warned := len(review.Warnings) > 0; warned != (report && test.ok && test.used != "") {
-				t.Errorf("%s: got warnings %q, want some: %t", name, review.Warnings, report && test.ok && test.used != "")
+			if warned := len(review.Warnings) > 0; warned != (report && test.accepted && test.used != "") {
+				t.Errorf("%s: got warnings %q, want some: %t", name, review.Warnings, report && test.accepted && test.used != "")
 			}
 			got := ""
 			if report && test.used != "" {

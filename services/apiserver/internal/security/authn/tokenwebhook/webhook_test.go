@@ -252,21 +252,21 @@ func TestFailedReviewIsRetried(t *testing.T) {
 // TestTemporaryErrorsAreRetried checks that errors that may be temporary are retried.
 func TestTemporaryErrorsAreRetried(t *testing.T) {
 	for name, test := range map[string]struct {
-		first func(http.ResponseWriter)
-		again bool
+		first   func(http.ResponseWriter) // the first response
+		retried bool
 	}{
-		"429": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, again: true},
-		"401": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, again: true},
-		"503": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, again: true},
+		"429": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, retried: true},
+		"401": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, retried: true},
+		"503": {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, retried: true},
 		"response is cut": {
 			first: func(w http.ResponseWriter) {
 				w.Header().Set("Content-Length", "1000")
 				_, _ = io.WriteString(w, "{")
 			},
-			again: true,
+			retried: true,
 		},
-		"forbidden":            {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, again: false},
-		"response is not JSON": {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, again: false},
+		"forbidden":            {first: func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, retried: false},
+		"response is not JSON": {first: func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, retried: false},
 	} {
 		var n atomic.Int32
 		cl, _ := startService(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
@@ -277,8 +277,8 @@ func TestTemporaryErrorsAreRetried(t *testing.T) {
 			_, _ = io.WriteString(w, reviewJSON("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
 		})
 		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
-		if ok != test.again || (n.Load() > 1) != test.again {
-			t.Errorf("%s: got %v, %v after %d requests; want %v, %v", name, ok, err, n.Load(), test.again, test.again)
+		if ok != test.retried || (n.Load() > 1) != test.retried {
+			t.Errorf("%s: got %v, %v after %d requests; want %v, %v", name, ok, err, n.Load(), test.retried, test.retried)
 		}
 	}
 }

@@ -45,11 +45,11 @@ func TestOpenReturnsSealedValue(t *testing.T) {
 		for size := range 50 {
 			value := bytes.Repeat([]byte("v"), size)
 			sealed, err := c.Seal([]byte("before"), value, []byte("of"))
-			rest, ok := bytes.CutPrefix(sealed, []byte("before"))
+			encrypted, ok := bytes.CutPrefix(sealed, []byte("before"))
 			if err != nil || !ok {
 				t.Fatalf("%s: got %q, %v, want a value with the prefix", name, sealed, err)
 			}
-			if got, err := c.Open(rest, []byte("of")); !bytes.Equal(got, value) || err != nil {
+			if got, err := c.Open(encrypted, []byte("of")); !bytes.Equal(got, value) || err != nil {
 				t.Errorf("%s: %d bytes: got %q, %v, want %q", name, size, got, err, value)
 			}
 		}
@@ -67,7 +67,7 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 	)
 	nothing := make([]byte, 100)
 	last := func(b ...byte) []byte { return append(make([]byte, aes.BlockSize-len(b)), b...) }
-	all := allCiphers(t)
+	ciphersByName := allCiphers(t)
 	for _, test := range []struct {
 		cipher string
 		sealed []byte
@@ -111,7 +111,7 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 			want:   unsigned,
 		},
 	} {
-		got, err := all[test.cipher].Open(test.sealed, nil)
+		got, err := ciphersByName[test.cipher].Open(test.sealed, nil)
 		message := ""
 		if err != nil {
 			message = err.Error()

@@ -51,7 +51,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			_, _, err := provider.Open(impatient, another, storedKey)
 			checkError(t, "impatient Open", err, silent)
 			if plugin.Calls("Decrypt") != before {
-				t.Error("silent plugin was called")
+				t.Error("impatient Open: got a call of the silent plugin, want none")
 			}
 			plugin.Resume()
 			if test.healed {
@@ -154,6 +154,6 @@ func TestConflictingMetricsFail(t *testing.T) {
 		Help: "Another.",
 	}))
 	if _, err := kms.NewMetrics(reg); err == nil {
-		t.Error("got no error for a conflicting metric")
+		t.Error("got no error for a conflicting metric, want one")
 	}
 }

@@ -85,7 +85,7 @@ func fieldsOf(t testing.TB, b []byte) (out []field) {
 	for len(b) > 0 {
 		num, _, n := protowire.ConsumeField(b)
 		if n < 0 {
-			t.Fatal("invalid message")
+			t.Fatal("got an invalid message, want a valid one")
 		}
 		out = append(out, field{num, b[:n]})
 		b = b[n:]

@@ -128,10 +128,10 @@ func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 		var last int64
 		for range 200 {
 			if !lines.Scan() {
-				t.Fatalf("child ended: %v", lines.Err())
+				t.Fatalf("got the child ended, %v, want it running", lines.Err())
 			}
 			if last, err = strconv.ParseInt(lines.Text(), 10, 64); err != nil {
-				t.Fatalf("child printed %s", lines.Text())
+				t.Fatalf("got output %q of the child, want a revision", lines.Text())
 			}
 		}
 		if round == 0 {

@@ -74,7 +74,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 	select {
 	case <-watch.found:
 	case <-ctx.Done():
-		t.Error("etcd did not check its files")
+		t.Error("timeout: got no check of the log files, want one")
 	}
 	started.stop()
 	if strings.Contains(log.String(), "lock file") {

@@ -60,7 +60,7 @@ func fillDatabase(t *testing.T, server *Server, from int) int {
 			return i
 		}
 	}
-	t.Fatal("quota not reached")
+	t.Fatal("10,000 writes: got none rejected, want the quota reached")
 	return 0
 }
 
@@ -115,7 +115,7 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	maintainOnce(t, maintenance) // history since the previous look is kept
+	maintainOnce(t, maintenance) // history since the previous check is kept
 	maintainUntil(t, maintenance, func() bool { return !writesRejected(t, server) })
 	if server.outOfSpace() {
 		t.Error("got an active alarm, want none")

@@ -111,7 +111,7 @@ func TestSaveFailsWithoutEtcd(t *testing.T) {
 	proxy := etcdtest.NewProxy(t, etcdtest.ListeningServer(t).Endpoint())
 	proxy.Cut()
 	if _, err := saveSnapshot(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
-		t.Error("Save over a cut connection returned no error")
+		t.Error("Save over a cut connection: got no error, want one")
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("after a failed Save: got files %v, %v, want none", files, err)
