@@ -237,6 +237,7 @@ func TestHTTP1ResponseCannotDetach(t *testing.T) {
 // TestPanicAtEndFailsResponse checks that a panic in a function of AtEnd aborts the response, and
 // that the other functions get the failure.
 func TestPanicAtEndFailsResponse(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		more func(end func(any), ended chan<- struct{})
 		want string // the failure that the other functions get

@@ -25,6 +25,7 @@ func (d mutedConn) Read([]byte) (int, error) {
 // TestStalledHandshakesDoNotBlockOthers checks that many unfinished handshakes do not delay other
 // clients.
 func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
+	t.Parallel()
 	const clients = 50
 	for name, begin := range map[string]func(t *testing.T, conn net.Conn){
 		"partial ClientHello": func(t *testing.T, conn net.Conn) {
@@ -96,6 +97,7 @@ func TestManyHandshakesSucceed(t *testing.T) {
 // TestShutdownEndsHandshakes checks that a shutdown waits only for a while for an unfinished
 // handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
+	t.Parallel()
 	testServer := startServer(t, testOptions(t), nil, helloHandler)
 	conn, err := net.Dial("tcp", testServer.Addr().String())
 	if err != nil {

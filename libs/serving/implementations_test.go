@@ -124,6 +124,7 @@ func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http
 // TestSlowClientGetsWholeResponse checks that concurrent responses to a client that keeps reading
 // complete, although they take longer than the timeouts.
 func TestSlowClientGetsWholeResponse(t *testing.T) {
+	t.Parallel()
 	const size, responses, rate = 600_000, 8, 2_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		testServer := startServer(t, o, nil, func(*serving.Server) http.Handler {
@@ -151,6 +152,7 @@ func TestSlowClientGetsWholeResponse(t *testing.T) {
 // TestShutdownWaitsForSlowClients checks that everything that was sent arrives, including bytes
 // that the kernel has not sent when the server ends.
 func TestShutdownWaitsForSlowClients(t *testing.T) {
+	t.Parallel()
 	const size, rate = 1_500_000, 1_000_000
 	eachProtocol(t, func(t *testing.T, options *serving.Options) {
 		if options.HTTP2Implementation == "standard" {
@@ -174,6 +176,7 @@ func TestShutdownWaitsForSlowClients(t *testing.T) {
 // TestShutdownWaitsForWindows checks that a response is delivered if the client opens the window
 // after the handler has returned.
 func TestShutdownWaitsForWindows(t *testing.T) {
+	t.Parallel()
 	for _, implementation := range []string{"own", "standard"} {
 		t.Run(implementation, func(t *testing.T) {
 			options := testOptions(t)

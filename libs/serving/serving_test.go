@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,9 +30,46 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// testOptions returns options of a server at the loopback interface, with a copy of selfSignedPair.
 func testOptions(t testing.TB) *serving.Options {
+	t.Helper()
+	pair, err := selfSignedPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := loopbackOptions(t.TempDir())
+	for name, content := range pair {
+		if err := os.WriteFile(filepath.Join(o.CertDir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// selfSignedPair returns the files of a self-signed pair, by name. Most of the processor time of the
+// tests would go into the generation of RSA keys if each server had its own.
+var selfSignedPair = sync.OnceValues(func() (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "pair")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	o := loopbackOptions(dir)
+	if err := o.Complete(); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for _, path := range []string{o.CertFile, o.KeyFile} {
+		if files[filepath.Base(path)], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+})
+
+func loopbackOptions(certDir string) *serving.Options {
 	o := serving.NewOptions("testd", 0)
-	o.CertDir = t.TempDir()
+	o.CertDir = certDir
 	o.BindAddress = net.IPv4(127, 0, 0, 1)
 	return o
 }
@@ -318,6 +358,7 @@ func TestShutdownAbortsSlowRequests(t *testing.T) {
 // TestIdleConnectionsDoNotDelayShutdown checks that connections without requests, also ones without
 // a handshake, do not delay a shutdown.
 func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
+	t.Parallel()
 	testServer := startServer(t, testOptions(t), nil, helloHandler)
 	testServer.get(t, "/x")
 	conn, err := net.Dial("tcp", testServer.Addr().String())

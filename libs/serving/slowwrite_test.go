@@ -16,6 +16,7 @@ import (
 // TestSlowWriteSuspendsHandler checks that a write to a client that does not read suspends the
 // handler, and that resume decides whether the write succeeds.
 func TestSlowWriteSuspendsHandler(t *testing.T) {
+	t.Parallel()
 	response, errOver := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
 	for name, test := range map[string]struct {
 		proto  string

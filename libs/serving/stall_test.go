@@ -135,6 +135,7 @@ func readAll(w http.ResponseWriter, r *http.Request) error {
 
 // TestMissingBodyTimesOut checks that a read of a body that never arrives fails.
 func TestMissingBodyTimesOut(t *testing.T) {
+	t.Parallel()
 	t.Run("HTTP/1", func(t *testing.T) {
 		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, readAll)
 		conn := dial(t, r, "http/1.1")
@@ -186,6 +187,7 @@ func TestTricklingBodyTimesOut(t *testing.T) {
 // TestUnreadBodyDoesNotBlockResponse checks that the connection ends if the client does not send a
 // body that the handler ignores. net/http reads the rest of the body before it responds.
 func TestUnreadBodyDoesNotBlockResponse(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{1, 1 << 20} {
 		r, handlerErr := startStalling(t, shortStallOptions(t), shortRequests, func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, size))
@@ -225,6 +227,7 @@ func flushUntilError(w http.ResponseWriter, r *http.Request) error {
 
 // TestUnreadResponseIsAborted checks that writes fail if the client does not read the response.
 func TestUnreadResponseIsAborted(t *testing.T) {
+	t.Parallel()
 	for name, long := range map[string]bool{"short": false, "watch": true} {
 		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{
 			"writes":  writeUntilError,
@@ -265,6 +268,7 @@ func TestUnreadResponseIsAborted(t *testing.T) {
 // TestUnreadHijackedConnectionTimesOut checks that writes to the hijacked connection of a watch are
 // limited.
 func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
+	t.Parallel()
 	for what, write := range map[string]func(net.Conn, *bufio.ReadWriter) error{
 		"connection": func(c net.Conn, _ *bufio.ReadWriter) error { _, err := c.Write(make([]byte, 64<<10)); return err },
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
@@ -296,6 +300,7 @@ func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 // TestUnreadSmallResponseIsReset checks that a buffered response that the client does not read is
 // reset after the handler has returned.
 func TestUnreadSmallResponseIsReset(t *testing.T) {
+	t.Parallel()
 	for name, long := range map[string]bool{"short": false, "long-running": true} {
 		t.Run(name, func(t *testing.T) {
 			o := shortStallOptions(t)
@@ -316,6 +321,7 @@ func TestUnreadSmallResponseIsReset(t *testing.T) {
 // TestIdleWatchIsNotAborted checks that a silent watch and a slow client are not aborted, and that
 // a connection survives a request whose body was not read.
 func TestIdleWatchIsNotAborted(t *testing.T) {
+	t.Parallel()
 	options := shortStallOptions(t)
 	options.StallTimeout, options.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond
 	for _, http1 := range []bool{false, true} {
@@ -354,6 +360,7 @@ func TestIdleWatchIsNotAborted(t *testing.T) {
 // TestHTTP1ConnectionIsReused checks that a connection serves further requests after responses and
 // bodies of several sizes.
 func TestHTTP1ConnectionIsReused(t *testing.T) {
+	t.Parallel()
 	options := shortStallOptions(t)
 	options.DisableHTTP2 = true
 	testServer, handlerErr := startStalling(t, options, shortRequests, func(w http.ResponseWriter, r *http.Request) error {
