@@ -10,12 +10,12 @@ import (
 
 // Command returns the service with its default options. Each call returns a new one.
 func Command() options.Command {
-	o := app.NewOptions()
+	opts := app.NewOptions()
 	return options.Command{
 		Name:     app.Name,
 		Short:    app.Short,
-		Options:  o,
-		Run:      o.Run,
+		Options:  opts,
+		Run:      opts.Run,
 		Commands: []options.Command{healthcheck.Command()},
 	}
 }

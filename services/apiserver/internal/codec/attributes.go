@@ -103,13 +103,13 @@ func resolveFieldPath(goType reflect.Type, path []string) ([]int, reflect.Kind, 
 // fieldByJSON returns the field of a struct with a JSON name, also from inline structs.
 func fieldByJSON(t reflect.Type, name string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		tag, opts, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		if tag == name {
-			return f, true
+			return structField, true
 		}
 		if tag == "" && strings.Contains(opts, "inline") {
-			if in, ok := fieldByJSON(f.Type, name); ok {
+			if in, ok := fieldByJSON(structField.Type, name); ok {
 				return in, true
 			}
 		}
@@ -174,12 +174,12 @@ func newFieldTree(fields []fieldProgram) (root fieldTree) {
 
 // readValues sets the values of the fields that are present. The last occurrence of a field wins.
 func (t fieldTree) readValues(message []byte, fields []fieldProgram, values []KeyValue) error {
-	for b := message; len(b) > 0; {
-		field, rest, err := wire.Next(b)
+	for data := message; len(data) > 0; {
+		field, rest, err := wire.Next(data)
 		if err != nil {
 			return err
 		}
-		b = rest
+		data = rest
 		for i := range t {
 			branch := &t[i]
 			switch {
@@ -256,12 +256,12 @@ func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
 
 // attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
 func attributesOfMetadata(meta []byte) (storedAttributes StoredAttributes, err error) {
-	for b := meta; len(b) > 0; {
-		field, rest, err := wire.Next(b)
+	for data := meta; len(data) > 0; {
+		field, rest, err := wire.Next(data)
 		if err != nil {
 			return storedAttributes, fmt.Errorf("metadata: %w", err)
 		}
-		b = rest
+		data = rest
 		switch field.Num {
 		case wire.MetaName:
 			storedAttributes.Name = string(field.Data)
@@ -345,10 +345,10 @@ func readHead(stored []byte) (storedAttributes StoredAttributes, kind string, er
 		return storedAttributes, "", errors.New("it is not an object")
 	}
 	kind = text(tape.Root, "kind")
-	if m := object(tape.Root, "metadata"); m != tape.None {
-		storedAttributes.Name = text(m, "name")
-		storedAttributes.Namespace = text(m, "namespace")
-		if l := object(m, "labels"); l != tape.None {
+	if metadata := object(tape.Root, "metadata"); metadata != tape.None {
+		storedAttributes.Name = text(metadata, "name")
+		storedAttributes.Namespace = text(metadata, "namespace")
+		if l := object(metadata, "labels"); l != tape.None {
 			for key, end := doc.First(l), doc.Next(l); key < end; key = doc.Next(key + 1) {
 				if !doc.IsShadowedKey(key) { // of equal keys, the last one applies
 					name := strings.Clone(doc.String(key))

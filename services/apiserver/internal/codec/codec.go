@@ -82,12 +82,12 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	codec.proto = protobuf.NewSerializer(scheme, scheme)
 	codec.metadataProgram = sync.OnceValue(newMetadataProgram)
 	codec.metadataFrameHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
-	for _, k := range catalog.Kinds() {
-		kc, err := codec.newKindCodec(k)
+	for _, kind := range catalog.Kinds() {
+		kindCodec, err := codec.newKindCodec(kind)
 		if err != nil {
 			return nil, err
 		}
-		codec.kindCodecs[k] = kc
+		codec.kindCodecs[kind] = kindCodec
 	}
 	return codec, nil
 }
@@ -128,12 +128,12 @@ func (c *Codec) newKindCodec(kind *registry.Kind) (*KindCodec, error) {
 
 // itemsFieldNumber returns the protobuf field number of the items of a list type.
 func itemsFieldNumber(list reflect.Type) (int, error) {
-	f, ok := list.FieldByName("Items")
+	structField, ok := list.FieldByName("Items")
 	if !ok {
 		return 0, fmt.Errorf("%s has no items", list)
 	}
 	var n int
-	if _, err := fmt.Sscanf(f.Tag.Get("protobuf"), "bytes,%d,", &n); err != nil {
+	if _, err := fmt.Sscanf(structField.Tag.Get("protobuf"), "bytes,%d,", &n); err != nil {
 		return 0, fmt.Errorf("%s.Items: %w", list, err)
 	}
 	return n, nil
@@ -241,9 +241,9 @@ func (k *KindCodec) DecodeBody(media string, body []byte, strict bool) (Decoded,
 	lazy := k.Kind.Stored.LazyField
 	if lazy != nil && media == api.MediaJSON && k.codec.Checks.CheckJSON(body, gvk) == nil {
 		obj, ok := lazy.Decode(body, func(data []byte) (registry.Object, error) {
-			d, err := k.codec.Decode(media, data, gvk, nil, true)
-			obj, ok := d.Object.(registry.Object)
-			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !ok {
+			decoded, err := k.codec.Decode(media, data, gvk, nil, true)
+			obj, ok := decoded.Object.(registry.Object)
+			if err != nil || len(decoded.Unknown) > 0 || decoded.GVK != gvk || !ok {
 				return nil, errFallback
 			}
 			return obj, nil
@@ -252,11 +252,11 @@ func (k *KindCodec) DecodeBody(media string, body []byte, strict bool) (Decoded,
 			return Decoded{Object: obj, GVK: gvk}, nil
 		}
 	}
-	d, err := k.codec.Decode(media, body, gvk, nil, strict)
-	if err == nil && d.GVK == gvk {
-		err = k.CheckConvertible(d.Object)
+	decoded, err := k.codec.Decode(media, body, gvk, nil, strict)
+	if err == nil && decoded.GVK == gvk {
+		err = k.CheckConvertible(decoded.Object)
 	}
-	return d, err
+	return decoded, err
 }
 
 // CheckConvertible returns the error of Kind.Convertible.
@@ -364,13 +364,13 @@ func (k *KindCodec) FieldLabel(label string) (string, bool) {
 		// no fields.
 		return label, k.Kind.Namespaced || !k.Kind.HasFieldLabels()
 	}
-	for _, s := range k.Kind.Presentation.Selectable {
-		if s.Label == label && !s.Reserved {
+	for _, selectable := range k.Kind.Presentation.Selectable {
+		if selectable.Label == label && !selectable.Reserved {
 			return label, true
 		}
-		for _, a := range s.Aliases {
+		for _, a := range selectable.Aliases {
 			if a == label {
-				return s.Label, true
+				return selectable.Label, true
 			}
 		}
 	}

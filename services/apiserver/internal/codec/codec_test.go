@@ -28,11 +28,11 @@ func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.New(catalog, builtin.Scheme())
+	objectCodec, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return catalog, c
+	return catalog, objectCodec
 }
 
 // storedKinds returns the kinds that have a stored form.
@@ -222,17 +222,17 @@ func TestAssembledListsDecode(t *testing.T) {
 				t.Fatal(err)
 			}
 			item := codec.Item{Stored: value, Revision: int64(7 + i)}
-			encoded, err := kindCodec.Message(item)
+			message, err := kindCodec.Message(item)
 			if err != nil {
 				t.Fatal(err)
 			}
 			n, err := encoder.Size(item)
-			if err != nil || n != codec.ProtoMessageSize(len(encoded)) {
-				t.Fatalf("%s: got item size %d, %v, want %d for its message", objectKind.GVK(), n, err, codec.ProtoMessageSize(len(encoded)))
+			if err != nil || n != codec.ProtoMessageSize(len(message)) {
+				t.Fatalf("%s: got item size %d, %v, want %d for its message", objectKind.GVK(), n, err, codec.ProtoMessageSize(len(message)))
 			}
 			size += n
 			items = append(items, item)
-			messages = append(messages, encoded)
+			messages = append(messages, message)
 		}
 		remaining := int64(5)
 		listMeta := metav1.ListMeta{ResourceVersion: "99", Continue: "x", RemainingItemCount: &remaining}
@@ -277,9 +277,9 @@ func TestAssembledListsDecode(t *testing.T) {
 			}
 			i := 0
 			_ = meta.EachListItem(decoded.Object, func(o runtime.Object) error {
-				encoded := o.(metav1.Object)
-				if encoded.GetName() != fmt.Sprint("o", i) || encoded.GetResourceVersion() != fmt.Sprint(7+i) {
-					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", objectKind.GVK(), media, i, encoded.GetName(), encoded.GetResourceVersion(), i, 7+i)
+				listed := o.(metav1.Object)
+				if listed.GetName() != fmt.Sprint("o", i) || listed.GetResourceVersion() != fmt.Sprint(7+i) {
+					t.Errorf("%s %s: item %d: got %s at %s, want o%d at %d", objectKind.GVK(), media, i, listed.GetName(), listed.GetResourceVersion(), i, 7+i)
 				}
 				i++
 				return nil
@@ -330,17 +330,17 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	}
 	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	for _, part := range []*corev1.Pod{first, second} {
-		b, err := part.Marshal()
+		data, err := part.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		envelope.Raw = append(envelope.Raw, b...)
+		envelope.Raw = append(envelope.Raw, data...)
 	}
-	b, err := envelope.Marshal()
+	data, err := envelope.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	attrs, err := kindCodec.Attributes(append([]byte("k8s\x00"), b...))
+	attrs, err := kindCodec.Attributes(append([]byte("k8s\x00"), data...))
 	if err != nil {
 		t.Fatal(err)
 	}

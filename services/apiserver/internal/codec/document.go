@@ -21,11 +21,11 @@ import (
 
 // convertToServed returns the document of an item in the served version. Its apiVersion may still
 // be the stored one.
-func (k *KindCodec) convertToServed(ctx context.Context, it Item) ([]byte, error) {
-	if it.Served {
-		return it.Stored, nil
+func (k *KindCodec) convertToServed(ctx context.Context, item Item) ([]byte, error) {
+	if item.Served {
+		return item.Stored, nil
 	}
-	documents := [1][]byte{it.Stored}
+	documents := [1][]byte{item.Stored}
 	out, err := k.Kind.Document.ToServed(ctx, documents[:])
 	if err != nil {
 		return nil, err
@@ -34,30 +34,30 @@ func (k *KindCodec) convertToServed(ctx context.Context, it Item) ([]byte, error
 }
 
 // parseServed parses the document that convertToServed returns.
-func (k *KindCodec) parseServed(ctx context.Context, it Item) (*tape.Doc, error) {
-	if it.Served {
-		return tape.Parse(it.Stored)
+func (k *KindCodec) parseServed(ctx context.Context, item Item) (*tape.Doc, error) {
+	if item.Served {
+		return tape.Parse(item.Stored)
 	}
-	return k.Kind.Document.ParseServed(ctx, it.Stored)
+	return k.Kind.Document.ParseServed(ctx, item.Stored)
 }
 
 // parseUnstructured decodes a document.
 func (k *KindCodec) parseUnstructured(doc []byte) (*unstructured.Unstructured, error) {
-	d, err := tape.Parse(doc)
+	document, err := tape.Parse(doc)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	return k.toUnstructured(d)
+	defer document.Release()
+	return k.toUnstructured(document)
 }
 
 // toUnstructured decodes a parsed document.
 func (k *KindCodec) toUnstructured(d *tape.Doc) (*unstructured.Unstructured, error) {
-	m, ok := d.Any(tape.Root).(map[string]any)
+	members, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s is not a JSON object", k.Kind.Kind)
 	}
-	u := &unstructured.Unstructured{Object: m}
+	u := &unstructured.Unstructured{Object: members}
 	u.SetGroupVersionKind(k.Kind.GVK())
 	return u, nil
 }
@@ -69,12 +69,12 @@ func (k *KindCodec) decodeDocument(ctx context.Context, item Item) (registry.Obj
 		return nil, nil, k.wrapStoredError(item, err)
 	}
 	defer doc.Release()
-	u, err := k.toUnstructured(doc)
+	object, err := k.toUnstructured(doc)
 	if err != nil {
 		return nil, nil, k.undecodableServed(doc.Raw(), err)
 	}
-	u.SetResourceVersion(FormatRevision(item.Revision))
-	return u, doc.Raw(), nil
+	object.SetResourceVersion(FormatRevision(item.Revision))
+	return object, doc.Raw(), nil
 }
 
 // wrapStoredError returns the error for an item that cannot be served. It is an *UndecodableError
@@ -93,32 +93,32 @@ func (k *KindCodec) undecodableServed(doc []byte, err error) error {
 
 // convertToServedChecked converts like convertToServed. Its error is an *UndecodableError if the
 // stored value is not a document.
-func (k *KindCodec) convertToServedChecked(ctx context.Context, it Item) ([]byte, error) {
-	doc, err := k.convertToServed(ctx, it)
+func (k *KindCodec) convertToServedChecked(ctx context.Context, item Item) ([]byte, error) {
+	doc, err := k.convertToServed(ctx, item)
 	if err != nil {
-		err = k.wrapStoredError(it, err)
+		err = k.wrapStoredError(item, err)
 	}
 	return doc, err
 }
 
 // unstructuredFromServed decodes a served document.
 func (k *KindCodec) unstructuredFromServed(doc []byte, revision int64) (registry.Object, error) {
-	u, err := k.parseUnstructured(doc)
+	object, err := k.parseUnstructured(doc)
 	if err != nil {
 		return nil, k.undecodableServed(doc, err)
 	}
-	u.SetResourceVersion(FormatRevision(revision))
-	return u, nil
+	object.SetResourceVersion(FormatRevision(revision))
+	return object, nil
 }
 
 // cellsOfDocument returns the cells of a table row. It decodes the object only if a column needs
 // it.
-func (k *KindCodec) cellsOfDocument(it Item) ([]any, error) {
-	doc, err := k.convertToServedChecked(context.Background(), it)
+func (k *KindCodec) cellsOfDocument(item Item) ([]any, error) {
+	doc, err := k.convertToServedChecked(context.Background(), item)
 	if err != nil {
 		return nil, err
 	}
-	return k.Kind.Document.TableRow(doc, func() (registry.Object, error) { return k.unstructuredFromServed(doc, it.Revision) })
+	return k.Kind.Document.TableRow(doc, func() (registry.Object, error) { return k.unstructuredFromServed(doc, item.Revision) })
 }
 
 // encodeDocument encodes a document in its stored version.
@@ -247,15 +247,15 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 		if err := doccheck.CheckYAML(body); err != nil {
 			return nil, err
 		}
-		b, err := yaml.YAMLToJSONStrict(body)
+		data, err := yaml.YAMLToJSONStrict(body)
 		if err == nil {
-			return b, nil
+			return data, nil
 		}
-		if b, lenient := yaml.YAMLToJSON(body); lenient == nil {
+		if data, lenient := yaml.YAMLToJSON(body); lenient == nil {
 			if strict {
 				out.Unknown = append(out.Unknown, err)
 			}
-			return b, nil
+			return data, nil
 		}
 		return nil, err
 	}

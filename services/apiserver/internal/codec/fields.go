@@ -59,14 +59,14 @@ func (m fieldMask) addPath(goType reflect.Type, path []string) error {
 }
 
 // appendMasked appends the selected fields of a message. It omits fields without selected parts.
-func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
-	for len(b) > 0 {
-		field, rest, err := wire.Next(b)
+func (m fieldMask) appendMasked(dst, data []byte) ([]byte, error) {
+	for len(data) > 0 {
+		field, rest, err := wire.Next(data)
 		if err != nil {
 			return nil, err
 		}
-		encoded := b[:len(b)-len(rest)]
-		b = rest
+		encoded := data[:len(data)-len(rest)]
+		data = rest
 		inner, ok := m[field.Num]
 		switch {
 		case !ok:
@@ -94,26 +94,26 @@ func (m fieldMask) appendMasked(dst, b []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// putLength writes a number as a varint that fills all of b. It pads the varint with zero bits: 5
+// putLength writes a number as a varint that fills all of data. It pads the varint with zero bits: 5
 // in two bytes is 0x85 0x00.
-func putLength(b []byte, n uint64) {
-	w := binary.PutUvarint(b, n)
-	for ; w < len(b); w++ {
-		b[w-1] |= 0x80
-		b[w] = 0
+func putLength(data []byte, n uint64) {
+	w := binary.PutUvarint(data, n)
+	for ; w < len(data); w++ {
+		data[w-1] |= 0x80
+		data[w] = 0
 	}
 }
 
 // newFieldMask returns the mask of the given fields with all of their contents. Paths are JSON
 // names separated by dots.
 func (k *KindCodec) newFieldMask(paths []string) (fieldMask, error) {
-	m := fieldMask{}
+	mask := fieldMask{}
 	for _, p := range paths {
-		if err := m.addPath(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
+		if err := mask.addPath(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
 			return nil, fmt.Errorf("read %s of %s: %w", p, k.Kind.Kind, err)
 		}
 	}
-	return m, nil
+	return mask, nil
 }
 
 // FieldsDecoder returns a function that decodes only the given fields of an object, with all of
@@ -156,12 +156,12 @@ func (k *KindCodec) newProtoObject() (protoObject, error) {
 
 // decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
 // buffer and returns it.
-func (k *KindCodec) decodePart(obj protoObject, m fieldMask, item Item, buf []byte) ([]byte, error) {
+func (k *KindCodec) decodePart(obj protoObject, mask fieldMask, item Item, buf []byte) ([]byte, error) {
 	raw, _, _, err := wire.OpenEnvelope(item.Stored)
 	if err != nil {
 		return buf, err
 	}
-	masked, err := m.appendMasked(buf[:0], raw)
+	masked, err := mask.appendMasked(buf[:0], raw)
 	if err != nil {
 		return buf, fmt.Errorf("stored %s: %w", k.Kind.Kind, err)
 	}
@@ -294,10 +294,10 @@ func (f *documentFields) attributes(stored []byte, absent MissingValues) (Stored
 	if doc.Kind(tape.Root) != tape.Object {
 		return storedAttributes, errors.New("stored value is not a JSON object")
 	}
-	if m := doc.Find(tape.Root, "metadata"); m != tape.None && doc.Kind(m) == tape.Object {
-		storedAttributes.Name = textAt(doc, m, "name")
-		storedAttributes.Namespace = textAt(doc, m, "namespace")
-		if l := doc.Find(m, "labels"); l != tape.None && doc.Kind(l) == tape.Object {
+	if metadata := doc.Find(tape.Root, "metadata"); metadata != tape.None && doc.Kind(metadata) == tape.Object {
+		storedAttributes.Name = textAt(doc, metadata, "name")
+		storedAttributes.Namespace = textAt(doc, metadata, "namespace")
+		if l := doc.Find(metadata, "labels"); l != tape.None && doc.Kind(l) == tape.Object {
 			for key, end := doc.First(l), doc.Next(l); key < end; key = doc.Next(key + 1) {
 				if doc.Kind(key+1) == tape.String && !doc.IsShadowedKey(key) {
 					storedAttributes.Labels = append(storedAttributes.Labels, KeyValue{strings.Clone(doc.String(key)), strings.Clone(doc.String(key + 1))})
@@ -371,12 +371,12 @@ func missingValue(doc *tape.Doc, path []string, absent []MissingValue) string {
 }
 
 // scalarText returns the text of a scalar, or "" for any other value.
-func scalarText(d *tape.Doc, v tape.Ref) string {
-	switch d.Kind(v) {
+func scalarText(doc *tape.Doc, value tape.Ref) string {
+	switch doc.Kind(value) {
 	case tape.String:
-		return strings.Clone(d.String(v))
+		return strings.Clone(doc.String(value))
 	case tape.True, tape.False, tape.Number:
-		return string(d.Text(v))
+		return string(doc.Text(value))
 	}
 	return ""
 }

@@ -151,11 +151,11 @@ func (k *KindCodec) AppendItem(dst []byte, f Frame, t EventType) []byte {
 }
 
 // Item returns the bytes that AppendItem appends. rest is a slice of the frame.
-func (k *KindCodec) Item(f Frame, t EventType) (head string, rest []byte) {
+func (k *KindCodec) Item(f Frame, eventType EventType) (head string, rest []byte) {
 	if k.Kind.Document != nil {
-		return "", f.Object(t)
+		return "", f.Object(eventType)
 	}
-	return "{", f[len(k.heads[t]) : len(f)-2]
+	return "{", f[len(k.heads[eventType]) : len(f)-2]
 }
 
 // EncodeObject encodes a served object as JSON with kind and apiVersion.
@@ -220,11 +220,11 @@ func (k *KindCodec) servedMessage(item Item) (message []byte, asStored bool, err
 
 // isDefaulted reports whether Default and AfterDecode are known to leave a stored value unchanged.
 // It does not decode the value. Values that an older server stored may lack defaults.
-func (k *KindCodec) isDefaulted(it Item) bool {
+func (k *KindCodec) isDefaulted(item Item) bool {
 	if k.Kind.Default == nil && k.Kind.AfterDecode == nil {
 		return true
 	}
-	_, ok := k.AppendStoredItem(nil, it, nil)
+	_, ok := k.AppendStoredItem(nil, item, nil)
 	return ok
 }
 
@@ -261,12 +261,12 @@ func (k *KindCodec) AppendProto(dst []byte, it Item) ([]byte, error) {
 }
 
 // AppendProtoFrame appends a length-delimited watch event.
-func (k *KindCodec) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
+func (k *KindCodec) AppendProtoFrame(dst []byte, eventType EventType, it Item) ([]byte, error) {
 	var s wire.Splice
 	if err := k.prepareSplice(&s, it); err != nil {
 		return nil, err
 	}
-	dst = appendFrameHead(dst, eventNames[t], wire.EnvelopeSize(k.apiVersion, k.Kind.Kind, s.Size))
+	dst = appendFrameHead(dst, eventNames[eventType], wire.EnvelopeSize(k.apiVersion, k.Kind.Kind, s.Size))
 	dst = wire.AppendEnvelope(dst, k.apiVersion, k.Kind.Kind, s.Size)
 	return append(s.Append(dst), wire.EnvelopeTail...), nil
 }
@@ -310,7 +310,7 @@ func (k *KindCodec) AsStored() bool { return k.servedAsStored && k.Kind.Document
 type ProtoItems struct {
 	codec   *KindCodec
 	partial bool        // encode only the metadata
-	s       wire.Splice // of the current item
+	splice  wire.Splice // of the current item
 }
 
 // ProtoItems returns an encoder of items, or of their metadata if partial is set. It is not safe
@@ -321,10 +321,10 @@ func (k *KindCodec) ProtoItems(partial bool) *ProtoItems {
 
 // Size returns the encoded size of an item in bytes.
 func (p *ProtoItems) Size(it Item) (int, error) {
-	if err := p.codec.prepareSplice(&p.s, it); err != nil {
+	if err := p.codec.prepareSplice(&p.splice, it); err != nil {
 		return 0, err
 	}
-	return ProtoMessageSize(p.s.MessageSize(p.partial)), nil
+	return ProtoMessageSize(p.splice.MessageSize(p.partial)), nil
 }
 
 // CachedSize returns the size like Size, for a stored value of size bytes whose positions are
@@ -335,21 +335,21 @@ func (p *ProtoItems) CachedSize(size int, positions *atomic.Uint64, revision int
 	if at == 0 || !p.codec.AsStored() {
 		return 0, false
 	}
-	p.s.ComputeSizes(size, at, revision)
-	return ProtoMessageSize(p.s.MessageSize(p.partial)), true
+	p.splice.ComputeSizes(size, at, revision)
+	return ProtoMessageSize(p.splice.MessageSize(p.partial)), true
 }
 
 // Append appends an item.
 func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
-	if err := p.codec.prepareSplice(&p.s, it); err != nil {
+	if err := p.codec.prepareSplice(&p.splice, it); err != nil {
 		return nil, err
 	}
 	dst = wire.AppendTag(dst, p.codec.itemsField(p.partial), wire.Bytes)
-	dst = binary.AppendUvarint(dst, uint64(p.s.MessageSize(p.partial)))
+	dst = binary.AppendUvarint(dst, uint64(p.splice.MessageSize(p.partial)))
 	if p.partial {
-		return p.s.AppendMeta(dst), nil
+		return p.splice.AppendMeta(dst), nil
 	}
-	return p.s.Append(dst), nil
+	return p.splice.Append(dst), nil
 }
 
 // ProtoMessageSize returns the size of a message as an item of a protobuf list.

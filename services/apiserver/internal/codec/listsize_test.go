@@ -23,11 +23,11 @@ func TestListsAreBounded(t *testing.T) {
 	many := list("{}", 44_000)
 	deployment := `{"kind":"Deployment","apiVersion":"apps/v1","spec":{"template":{"spec":{"containers":` + many + `}}}}`
 	block := func(text string) string {
-		b, err := yaml.JSONToYAML([]byte(text))
+		data, err := yaml.JSONToYAML([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(b)
+		return string(data)
 	}
 	env := `[{"name":"a","env":` + list(`{"name":"a","value":"b"}`, 60_000) + `}]`
 	merged := "kind: Pod\napiVersion: v1\nspec:\n  <<: {containers: " + many + "}\n"

@@ -59,11 +59,11 @@ func DecodeStoredInto(stored []byte, into runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	m, ok := into.(interface{ Unmarshal([]byte) error })
+	message, ok := into.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return fmt.Errorf("%T has no protobuf form", into)
 	}
-	return m.Unmarshal(raw)
+	return message.Unmarshal(raw)
 }
 
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
@@ -293,11 +293,11 @@ func (k *KindCodec) unmarshalStored(stored []byte) (registry.Object, error) {
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	o, ok := obj.(registry.Object)
+	object, ok := obj.(registry.Object)
 	if !ok {
 		return nil, fmt.Errorf("%T is not an API object", obj)
 	}
-	return o, nil
+	return object, nil
 }
 
 // unmarshalEnvelope decodes a value that is stored in the protobuf envelope into obj.
@@ -352,11 +352,11 @@ func (k *KindCodec) DecodeItem(ctx context.Context, it Item) (registry.Object, e
 
 // DecodeWithJSON decodes like DecodeItem. For kinds without a Go type it also returns the served
 // JSON; for other kinds, that is nil.
-func (k *KindCodec) DecodeWithJSON(ctx context.Context, it Item) (registry.Object, []byte, error) {
+func (k *KindCodec) DecodeWithJSON(ctx context.Context, item Item) (registry.Object, []byte, error) {
 	if k.Kind.Document != nil {
-		return k.decodeDocument(ctx, it)
+		return k.decodeDocument(ctx, item)
 	}
-	obj, err := k.decodeServed(it)
+	obj, err := k.decodeServed(item)
 	return obj, nil, err
 }
 

@@ -190,25 +190,25 @@ func (k *KindCodec) cells(item Item) (cells []any, conditions []metav1.TableRowC
 	return cells, conditions, err
 }
 
-// withRowObject calls f with an object that has at least the fields that columns and conditions
+// withRowObject calls use with an object that has at least the fields that columns and conditions
 // read.
-func (k *KindCodec) withRowObject(it Item, f func(registry.Object)) error {
-	if k.tableRows != nil && k.servedAsStored && wire.IsEnvelope(it.Stored) && !k.Kind.Presentation.ColumnsFromStored {
-		return k.tableRows.withObject(k, it, f)
+func (k *KindCodec) withRowObject(item Item, use func(registry.Object)) error {
+	if k.tableRows != nil && k.servedAsStored && wire.IsEnvelope(item.Stored) && !k.Kind.Presentation.ColumnsFromStored {
+		return k.tableRows.withObject(k, item, use)
 	}
-	obj, err := k.decodeForTable(it)
+	obj, err := k.decodeForTable(item)
 	if err == nil {
-		f(obj)
+		use(obj)
 	}
 	return err
 }
 
 // decodeForTable decodes a whole object, in the version that the columns read.
-func (k *KindCodec) decodeForTable(it Item) (registry.Object, error) {
+func (k *KindCodec) decodeForTable(item Item) (registry.Object, error) {
 	if k.Kind.Presentation.ColumnsFromStored {
-		return k.decodeAsStored(it.Stored)
+		return k.decodeAsStored(item.Stored)
 	}
-	return k.DecodeItem(context.Background(), it)
+	return k.DecodeItem(context.Background(), item)
 }
 
 var errRow = errors.New("malformed table row")
@@ -292,11 +292,11 @@ func (k *KindCodec) metadata(item Item) (*metav1.ObjectMeta, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := wire.Find(raw, wire.ObjectMetadata)
+		data, err := wire.Find(raw, wire.ObjectMetadata)
 		if err != nil {
 			return nil, err
 		}
-		if err := objectMeta.Unmarshal(b); err != nil {
+		if err := objectMeta.Unmarshal(data); err != nil {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
 	} else {
@@ -333,12 +333,12 @@ func decodeRepairedMetadata(stored []byte, cause error) (metadata metav1.Partial
 }
 
 // PartialFrame encodes an object's metadata as the frame of an event.
-func (k *KindCodec) PartialFrame(t EventType, version string, it Item) (Frame, error) {
+func (k *KindCodec) PartialFrame(t EventType, version string, item Item) (Frame, error) {
 	head := frameHead(t, PartialKind, MetaVersion(version))
-	if f, ok := k.transcodedFrame(k.codec.metadataProgram(), head, it); ok {
+	if f, ok := k.transcodedFrame(k.codec.metadataProgram(), head, item); ok {
 		return f, nil
 	}
-	m, err := k.metadata(it)
+	m, err := k.metadata(item)
 	if err != nil {
 		return nil, err
 	}
@@ -353,30 +353,30 @@ func (k *KindCodec) PartialFrame(t EventType, version string, it Item) (Frame, e
 
 // AppendPartialProto appends the metadata-only form in the protobuf envelope.
 func (k *KindCodec) AppendPartialProto(dst []byte, version string, it Item) ([]byte, error) {
-	s, err := k.metadataSplice(it)
+	splice, err := k.metadataSplice(it)
 	if err != nil {
 		return nil, err
 	}
-	dst = wire.AppendEnvelope(dst, MetaVersion(version), PartialKind, s.MessageSize(true))
-	return append(s.AppendMeta(dst), wire.EnvelopeTail...), nil
+	dst = wire.AppendEnvelope(dst, MetaVersion(version), PartialKind, splice.MessageSize(true))
+	return append(splice.AppendMeta(dst), wire.EnvelopeTail...), nil
 }
 
 // AppendPartialProtoFrame appends the metadata-only form as a watch event.
-func (k *KindCodec) AppendPartialProtoFrame(dst []byte, t EventType, version string, it Item) ([]byte, error) {
+func (k *KindCodec) AppendPartialProtoFrame(dst []byte, eventType EventType, version string, it Item) ([]byte, error) {
 	obj, err := k.AppendPartialProto(nil, version, it)
 	if err != nil {
 		return nil, err
 	}
-	return append(appendFrameHead(dst, eventNames[t], len(obj)), obj...), nil
+	return append(appendFrameHead(dst, eventNames[eventType], len(obj)), obj...), nil
 }
 
 // PartialMessage encodes the metadata-only form as a protobuf message without an envelope.
 func (k *KindCodec) PartialMessage(it Item) ([]byte, error) {
-	s, err := k.metadataSplice(it)
+	splice, err := k.metadataSplice(it)
 	if err != nil {
 		return nil, err
 	}
-	return s.AppendMeta(make([]byte, 0, s.MessageSize(true))), nil
+	return splice.AppendMeta(make([]byte, 0, splice.MessageSize(true))), nil
 }
 
 // partialItemsField is the field number of the items in a PartialObjectMetadataList.

@@ -26,21 +26,21 @@ func newProgram(kind *registry.Kind, servedAsStored bool, stored reflect.Type) f
 		if kind.DefaultedRules != nil {
 			rules = kind.DefaultedRules()
 		}
-		p, err := transcode.Compile(stored, rules...)
+		program, err := transcode.Compile(stored, rules...)
 		if err != nil {
 			return nil // the objects are decoded instead
 		}
-		return p
+		return program
 	})
 }
 
 // newMetadataProgram returns the program that writes the JSON of any object's metadata.
 func newMetadataProgram() *transcode.Program {
-	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
+	program, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 	if err != nil {
 		return nil
 	}
-	return p
+	return program
 }
 
 // Transcodes reports whether the JSON of objects is written from their stored form. That is so
@@ -67,11 +67,11 @@ func appendTranscoded(program *transcode.Program, dst []byte, item Item, memo *M
 
 // appendWithHead appends a head that ends with a comma, followed by an object. The comma replaces
 // the object's opening brace.
-func appendWithHead(p *transcode.Program, dst, head []byte, it Item, memo *Memo) ([]byte, bool) {
+func appendWithHead(program *transcode.Program, dst, head []byte, item Item, memo *Memo) ([]byte, bool) {
 	start := len(dst)
 	dst = append(dst, head[:len(head)-1]...)
 	brace := len(dst)
-	out, ok := appendTranscoded(p, dst, it, memo)
+	out, ok := appendTranscoded(program, dst, item, memo)
 	if !ok {
 		return dst[:start], false
 	}
@@ -81,28 +81,28 @@ func appendWithHead(p *transcode.Program, dst, head []byte, it Item, memo *Memo)
 
 // AppendStoredItem appends a stored object as a list item. It returns false if the object has to be
 // decoded.
-func (k *KindCodec) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool) {
+func (k *KindCodec) AppendStoredItem(dst []byte, item Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
 	}
-	return appendTranscoded(k.program(), dst, it, memo)
+	return appendTranscoded(k.program(), dst, item, memo)
 }
 
 // AppendStored appends a stored object with its kind and apiVersion. It returns false if the object
 // has to be decoded.
-func (k *KindCodec) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
+func (k *KindCodec) AppendStored(dst []byte, item Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
 	}
-	return appendWithHead(k.program(), dst, k.heads[Added][objectAt(Added):], it, memo)
+	return appendWithHead(k.program(), dst, k.heads[Added][objectAt(Added):], item, memo)
 }
 
 // AppendPartial appends an object's metadata. It returns false if the object has to be decoded.
-func (k *KindCodec) AppendPartial(dst []byte, version string, it Item, memo *Memo) ([]byte, bool) {
+func (k *KindCodec) AppendPartial(dst []byte, version string, item Item, memo *Memo) ([]byte, bool) {
 	if k.Kind.Document != nil || version != "v1" {
 		return dst, false
 	}
-	return appendWithHead(k.codec.metadataProgram(), dst, k.codec.metadataFrameHead, it, memo)
+	return appendWithHead(k.codec.metadataProgram(), dst, k.codec.metadataFrameHead, item, memo)
 }
 
 // transcodedFrame returns the frame of a watch event.

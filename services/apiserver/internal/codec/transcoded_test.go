@@ -46,10 +46,10 @@ var decodedOnly = map[string]bool{
 // JSON of the decoded object, for random objects with and without defaults.
 func TestTranscodingMatchesDecoding(t *testing.T) {
 	const rounds = 40
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	for _, kind := range storedKinds(catalog) {
 		t.Run(kind.GVK().String(), func(t *testing.T) {
-			kindCodec := c.ForKind(kind)
+			kindCodec := objectCodec.ForKind(kind)
 			want := !decodedOnly[kind.Kind] && !decodedOnly[kind.Kind+"."+kind.Group]
 			if got := kindCodec.Transcodes(); got != want {
 				t.Fatalf("Transcodes() = %t, want %t, because decodedOnly lists the kind: %t", got, want, !want)

@@ -178,13 +178,13 @@ func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 // TestStoredExpensiveQuantityIsUndecodable checks that a value that another server stored is
 // reported as undecodable instead of being parsed.
 func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
-	catalog, c := newCodec(t)
+	catalog, objectCodec := newCodec(t)
 	const value = "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-002147483647"
 	for _, kind := range catalog.Kinds() {
 		if kind.Kind != "ResourceQuota" {
 			continue
 		}
-		_, err := c.ForKind(kind).DecodeStored([]byte(value), 1)
+		_, err := objectCodec.ForKind(kind).DecodeStored([]byte(value), 1)
 		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) ||
 			!strings.Contains(err.Error(), "exponent of quantity") {
 			t.Errorf("got error %v, want an UndecodableError about the exponent of quantity", err)
@@ -236,13 +236,13 @@ const mutationSeed = 1
 
 // TestDecodeErrorsNameField checks that errors and warnings contain the path of the field.
 func TestDecodeErrorsNameField(t *testing.T) {
-	_, c := newCodec(t)
+	_, objectCodec := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-	_, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
+	_, err := objectCodec.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
 		t.Errorf("Decode of text as metadata = %v, want an error about ConfigMap.metadata", err)
 	}
-	decoded, err := c.Decode(
+	decoded, err := objectCodec.Decode(
 		api.MediaJSON,
 		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`),
 		gvk,

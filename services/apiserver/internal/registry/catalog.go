@@ -62,10 +62,10 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 func (c *Catalog) Filter(match func(*Kind) bool) (*Catalog, error) {
 	var kinds []*Kind
 	used := map[schema.GroupVersion]bool{}
-	for _, k := range c.kinds {
-		if match(k) {
-			kinds = append(kinds, k)
-			used[k.GroupVersion()] = true
+	for _, kind := range c.kinds {
+		if match(kind) {
+			kinds = append(kinds, kind)
+			used[kind.GroupVersion()] = true
 		}
 	}
 	var groups []Group

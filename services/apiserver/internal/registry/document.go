@@ -77,11 +77,11 @@ func (k *Kind) DocumentCost(doc []byte, cbor bool) int {
 }
 
 // ValidateDocument returns the errors of Document.Validate. A kind with a Go type has none.
-func (k *Kind) ValidateDocument(ctx context.Context, w DocumentWrite) field.ErrorList {
+func (k *Kind) ValidateDocument(ctx context.Context, write DocumentWrite) field.ErrorList {
 	if k.Document == nil {
 		return nil
 	}
-	return k.Document.Validate(ctx, w)
+	return k.Document.Validate(ctx, write)
 }
 
 // DocumentWrite is a write of a document.

@@ -17,10 +17,10 @@ func Timeout() *metav1.Status {
 // Kubernetes, the body is the Status as JSON, and the media type is text/plain regardless of the
 // Accept header.
 func WriteTimeout(w http.ResponseWriter) {
-	st := Timeout()
-	body, err := json.Marshal(st)
+	status := Timeout()
+	body, err := json.Marshal(status)
 	if err != nil {
-		http.Error(w, st.Message, http.StatusGatewayTimeout)
+		http.Error(w, status.Message, http.StatusGatewayTimeout)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

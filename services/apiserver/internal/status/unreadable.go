@@ -27,11 +27,11 @@ type CorruptObjects struct {
 const maxListedCorrupt = 100
 
 // corruptionDetail returns why an object is unreadable, in the words of Kubernetes.
-func corruptionDetail(e *storage.CorruptObjectError) string {
-	if e.Undecodable {
-		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
+func corruptionDetail(corrupt *storage.CorruptObjectError) string {
+	if corrupt.Undecodable {
+		return fmt.Sprintf("object not decodable revision=%d: %v", corrupt.Revision, corrupt.Err)
 	}
-	return fmt.Sprintf("data from the storage is not transformable revision=0: %v", e.Err)
+	return fmt.Sprintf("data from the storage is not transformable revision=0: %v", corrupt.Err)
 }
 
 // corruptObjectError returns the error of Kubernetes for an unreadable object with a key.

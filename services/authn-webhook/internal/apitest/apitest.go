@@ -50,10 +50,10 @@ type event struct {
 
 // New starts a server.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[objectKey]object{}, eventAdded: make(chan struct{}), deliverableEvents: -1}
-	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(s.server.Close)
-	return s
+	server := &Server{t: t, objects: map[objectKey]object{}, eventAdded: make(chan struct{}), deliverableEvents: -1}
+	server.server = httptest.NewServer(http.HandlerFunc(server.serve))
+	t.Cleanup(server.server.Close)
+	return server
 }
 
 // Config returns the configuration for clients.
@@ -114,10 +114,10 @@ func (s *Server) Delete(resource, namespace, name string) {
 }
 
 // recordEvent adds an event and sets its revision. The caller holds mu.
-func (s *Server) recordEvent(k objectKey, kind string, obj object) {
+func (s *Server) recordEvent(key objectKey, kind string, obj object) {
 	s.revision++
 	obj["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
-	s.events = append(s.events, event{k, kind, obj})
+	s.events = append(s.events, event{key, kind, obj})
 	s.wakeWatches()
 }
 

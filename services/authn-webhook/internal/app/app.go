@@ -21,11 +21,11 @@ const defaultPort = 6444
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := o.buildService(log)
+	service, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
-	return s.run(ctx)
+	return service.run(ctx)
 }
 
 // service holds the runner and the authenticators that buildService creates.

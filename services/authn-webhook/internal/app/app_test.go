@@ -405,13 +405,13 @@ func TestRunFailsIfKeyIsRemoved(t *testing.T) {
 // TestGatesAreReported checks that the metrics list all gates, including those that do not concern
 // the service.
 func TestGatesAreReported(t *testing.T) {
-	f := newFixture(t)
-	opts := f.options()
+	fixture := newFixture(t)
+	opts := fixture.options()
 	if err := opts.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
 		t.Fatal(err)
 	}
-	f.run(opts)
-	_, body := f.get("/metrics")
+	fixture.run(opts)
+	_, body := fixture.get("/metrics")
 	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
 		if !strings.Contains(body, want) {

@@ -93,26 +93,26 @@ func (o *Objects) addWatches(config Config) error {
 	if err != nil {
 		return err
 	}
-	add := func(w *objectWatch) *objectWatch {
-		o.watches = append(o.watches, w)
-		return w
+	add := func(watch *objectWatch) *objectWatch {
+		o.watches = append(o.watches, watch)
+		return watch
 	}
 	if config.ServiceAccounts {
 		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts", o.log))
 		o.pods = add(watchMetadata(partial, "pods", o.log))
 		o.nodes = add(watchMetadata(partial, "nodes", o.log))
-		w, err := watchSecrets(secrets, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken, o.log)
+		watch, err := watchSecrets(secrets, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken, o.log)
 		if err != nil {
 			return err
 		}
-		o.tokenSecrets = add(w)
+		o.tokenSecrets = add(watch)
 	}
 	if config.BootstrapTokens {
-		w, err := watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType, o.log)
+		watch, err := watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType, o.log)
 		if err != nil {
 			return err
 		}
-		o.bootstrapSecrets = add(w)
+		o.bootstrapSecrets = add(watch)
 	}
 	return nil
 }
@@ -140,29 +140,29 @@ func (o *Objects) Run(ctx context.Context) error {
 
 // ServiceAccount implements satoken.Objects. It returns only the metadata of the account.
 func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	m, err := o.lookUpMetadata(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
+	object, err := o.lookUpMetadata(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return &corev1.ServiceAccount{ObjectMeta: m.ObjectMeta}, nil
+	return &corev1.ServiceAccount{ObjectMeta: object.ObjectMeta}, nil
 }
 
 // Pod implements satoken.Objects. It returns only the metadata of the pod.
 func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	m, err := o.lookUpMetadata(ctx, o.pods, "pods", namespace, name)
+	object, err := o.lookUpMetadata(ctx, o.pods, "pods", namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return &corev1.Pod{ObjectMeta: m.ObjectMeta}, nil
+	return &corev1.Pod{ObjectMeta: object.ObjectMeta}, nil
 }
 
 // Node implements satoken.Objects. It returns only the metadata of the node.
 func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	m, err := o.lookUpMetadata(ctx, o.nodes, "nodes", "", name)
+	object, err := o.lookUpMetadata(ctx, o.nodes, "nodes", "", name)
 	if err != nil {
 		return nil, err
 	}
-	return &corev1.Node{ObjectMeta: m.ObjectMeta}, nil
+	return &corev1.Node{ObjectMeta: object.ObjectMeta}, nil
 }
 
 // lookUpMetadata returns the metadata of an object: from the watch w, or from the API server if the

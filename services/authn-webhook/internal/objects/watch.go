@@ -93,12 +93,12 @@ func keepFields(obj metav1.Object) any {
 	case *metav1.PartialObjectMetadata:
 		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identityMeta(o.ObjectMeta)}
 	case *corev1.Secret:
-		s := &corev1.Secret{ObjectMeta: identityMeta(o.ObjectMeta), Type: o.Type, Data: o.Data}
-		s.Labels = o.Labels // they record invalidated tokens
+		secret := &corev1.Secret{ObjectMeta: identityMeta(o.ObjectMeta), Type: o.Type, Data: o.Data}
+		secret.Labels = o.Labels // they record invalidated tokens
 		if o.Type != bootstraptoken.SecretType {
-			s.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
+			secret.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
 		}
-		return s
+		return secret
 	}
 	return nil
 }

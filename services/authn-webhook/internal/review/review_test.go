@@ -284,13 +284,13 @@ func TestInvalidReviews(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture()
-			response := f.post(test.body, test.media)
+			fixture := newFixture()
+			response := fixture.post(test.body, test.media)
 			if response.Code != test.code || !strings.Contains(response.Body.String(), test.want) ||
 				!strings.Contains(response.Body.String(), `"kind":"Status"`) {
 				t.Errorf("got status %d: %s, want a Status with %d and %q", response.Code, response.Body, test.code, test.want)
 			}
-			f.checkResultCount(t, "invalid")
+			fixture.checkResultCount(t, "invalid")
 		})
 	}
 	response := httptest.NewRecorder()

@@ -29,11 +29,11 @@ const defaultPort = 6445
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, p, err := o.buildService(log)
+	service, p, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
-	return s.Run(ctx, task.Task{Name: "policy", Run: p.Run})
+	return service.Run(ctx, task.Task{Name: "policy", Run: p.Run})
 }
 
 // buildService creates the service and binds its port.

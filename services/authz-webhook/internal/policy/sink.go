@@ -26,12 +26,12 @@ type ruleSink struct {
 }
 
 func (s *ruleSink) replace(objs []metav1.Object, revision string) {
-	s.engine.Update(func(tx *rbac.Tx) {
-		tx.Clear(s.kind)
+	s.engine.Update(func(transaction *rbac.Tx) {
+		transaction.Clear(s.kind)
 		for _, o := range objs {
-			tx.Set(o)
+			transaction.Set(o)
 		}
-		tx.Advance(s.kind, revisionNumber(revision))
+		transaction.Advance(s.kind, revisionNumber(revision))
 	})
 }
 

@@ -243,12 +243,12 @@ func BenchmarkReview(b *testing.B) {
 				})
 			}
 		})
-		h := review.New(review.Config{
+		handler := review.New(review.Config{
 			Authorizer: e, Position: func() rbac.Position { return e.Snapshot().Position() }, Ready: func() error { return nil },
 			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 		})
 		engine := gin.New()
-		engine.POST("/", h.Serve)
+		engine.POST("/", handler.Serve)
 		for _, verb := range []string{"get", "delete"} {
 			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+resourceAttributes+`}}`, rules/2, verb)
 			b.Run(fmt.Sprintf("%s/%d", verb, rules), func(b *testing.B) {

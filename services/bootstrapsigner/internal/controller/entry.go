@@ -27,11 +27,11 @@ const (
 // signingToken returns the token of a secret, or nil if the token is not for signing or the secret
 // cannot be parsed.
 func signingToken(o metav1.Object) *bootstraptoken.Token {
-	s, ok := o.(*corev1.Secret)
-	if !ok || s.DeletionTimestamp != nil {
+	secret, ok := o.(*corev1.Secret)
+	if !ok || secret.DeletionTimestamp != nil {
 		return nil
 	}
-	t, err := bootstraptoken.Parse(s)
+	t, err := bootstraptoken.Parse(secret)
 	if err != nil || !t.Signing {
 		return nil
 	}

@@ -204,13 +204,13 @@ func digestOf(token string, leaf *x509.Certificate) credentialDigest {
 }
 
 // cachedDecision returns a valid cached result, and whether the caller was admitted before.
-func (a *Authorizer) cachedDecision(k credentialDigest) (rejection *reviews.Rejection, ok, wasAdmitted bool) {
+func (a *Authorizer) cachedDecision(digest credentialDigest) (rejection *reviews.Rejection, ok, wasAdmitted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	cached, wasAdmitted := a.admitted.Get(k)
+	cached, wasAdmitted := a.admitted.Get(digest)
 	found := wasAdmitted
 	if !found {
-		cached, found = a.rejected.Get(k)
+		cached, found = a.rejected.Get(digest)
 	}
 	if !found || !a.now().Before(cached.expires) {
 		return nil, false, wasAdmitted
@@ -225,11 +225,11 @@ func (a *Authorizer) cacheDecision(digest credentialDigest, rejection *reviews.R
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	cache, other := a.admitted, a.rejected
+	cache, otherCache := a.admitted, a.rejected
 	if rejection != nil {
-		cache, other = other, cache
+		cache, otherCache = otherCache, cache
 	}
-	other.Remove(digest)
+	otherCache.Remove(digest)
 	cache.Add(digest, decision{rejection, a.now().Add(decisionTTL)})
 	return rejection
 }
@@ -253,11 +253,11 @@ func (a *Authorizer) reviewAccess(ctx context.Context, userInfo authenticationv1
 		User: userInfo.Username, UID: userInfo.UID, Groups: userInfo.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: requiredPath, Verb: "get"},
 	}
-	for k, v := range userInfo.Extra {
+	for key, v := range userInfo.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}
 		}
-		spec.Extra[k] = authorizationv1.ExtraValue(v)
+		spec.Extra[key] = authorizationv1.ExtraValue(v)
 	}
 	reviewed, err := a.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {

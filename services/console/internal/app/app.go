@@ -86,11 +86,11 @@ func (o *Options) Validate() []error {
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, p, err := o.buildService(log)
+	service, view, err := o.buildService(log)
 	if err != nil {
 		return err
 	}
-	return s.Run(ctx, task.Task{Name: "scrape the suite", Run: p.Run})
+	return service.Run(ctx, task.Task{Name: "scrape the suite", Run: view.Run})
 }
 
 // buildService creates the service and binds its port.
@@ -99,11 +99,11 @@ func (o *Options) buildService(log *slog.Logger) (*servicerunner.Service, *page.
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := o.mountPage(service)
+	view, err := o.mountPage(service)
 	if err != nil {
 		return nil, nil, errors.Join(err, service.Server.Close())
 	}
-	return service, p, nil
+	return service, view, nil
 }
 
 // mountPage creates the page with its authorizer and its scraper.

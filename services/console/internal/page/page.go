@@ -82,13 +82,13 @@ func (p *Page) Mount(engine *gin.Engine) {
 
 // setSecurityHeaders sets headers that make browsers allow only what the page needs: its script,
 // its style, and requests to this server.
-func setSecurityHeaders(h http.Header) {
-	h.Set("Content-Security-Policy",
+func setSecurityHeaders(header http.Header) {
+	header.Set("Content-Security-Policy",
 		"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 }
 
 // serveState writes the state of the suite as JSON to an authorized client.

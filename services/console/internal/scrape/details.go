@@ -81,24 +81,24 @@ func (s *Sample) readDetails(families map[string]*dto.MetricFamily) {
 // readMembers reads the members of an etcd cluster.
 func (s *Sample) readMembers(families map[string]*dto.MetricFamily) {
 	found := map[[2]string]*Member{} // by cluster and endpoint
-	each := func(name string, use func(*Member, float64, map[string]string)) {
+	eachSeries := func(name string, use func(*Member, float64, map[string]string)) {
 		for _, m := range families[member+name].GetMetric() {
-			l := labelMap(m)
-			id := [2]string{l["storage_cluster_id"], l["endpoint"]}
+			labels := labelMap(m)
+			id := [2]string{labels["storage_cluster_id"], labels["endpoint"]}
 			if found[id] == nil {
 				found[id] = &Member{Cluster: id[0], Endpoint: id[1]}
 			}
-			use(found[id], sampleValue(m), l)
+			use(found[id], sampleValue(m), labels)
 		}
 	}
-	each("up", func(m *Member, v float64, _ map[string]string) { m.Up = v > 0 })
-	each("leader", func(m *Member, v float64, _ map[string]string) { m.Leader = v > 0 })
-	each("size_bytes", func(m *Member, v float64, _ map[string]string) { m.Size = v })
-	each("used_bytes", func(m *Member, v float64, _ map[string]string) { m.Used = v })
-	each("quota_bytes", func(m *Member, v float64, _ map[string]string) { m.Quota = v })
-	each("alarm", func(m *Member, v float64, l map[string]string) {
+	eachSeries("up", func(m *Member, v float64, _ map[string]string) { m.Up = v > 0 })
+	eachSeries("leader", func(m *Member, v float64, _ map[string]string) { m.Leader = v > 0 })
+	eachSeries("size_bytes", func(m *Member, v float64, _ map[string]string) { m.Size = v })
+	eachSeries("used_bytes", func(m *Member, v float64, _ map[string]string) { m.Used = v })
+	eachSeries("quota_bytes", func(m *Member, v float64, _ map[string]string) { m.Quota = v })
+	eachSeries("alarm", func(m *Member, v float64, labels map[string]string) {
 		if v > 0 {
-			m.Alarms = append(m.Alarms, l["alarm"])
+			m.Alarms = append(m.Alarms, labels["alarm"])
 		}
 	})
 	for _, m := range found {

@@ -14,29 +14,29 @@ type rejectionMetric struct {
 func rejectionMetrics() []rejectionMetric {
 	return []rejectionMetric{
 		{requestsTotal, classifyResponse},
-		{"apiserver_flowcontrol_rejected_requests_total", func(l map[string]string) (string, string, bool) {
-			return "priority and fairness, level " + l["priority_level"] + ", schema " + l["flow_schema"], l["reason"], true
+		{"apiserver_flowcontrol_rejected_requests_total", func(labels map[string]string) (string, string, bool) {
+			return "priority and fairness, level " + labels["priority_level"] + ", schema " + labels["flow_schema"], labels["reason"], true
 		}},
-		{"authentication_attempts", func(l map[string]string) (string, string, bool) {
+		{"authentication_attempts", func(labels map[string]string) (string, string, bool) {
 			return "authentication",
 				map[string]string{
 					"failure": "the credentials are not valid",
 					"error":   "the credentials are not valid, or could not be judged",
-				}[l["result"]], l["result"] != "success"
+				}[labels["result"]], labels["result"] != "success"
 		}},
-		{"apiserver_admission_webhook_rejection_count", func(l map[string]string) (string, string, bool) {
-			return "webhook " + l["name"] + " (" + l["type"] + ", " + l["operation"] + ")",
-				"code " + l["rejection_code"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), true
+		{"apiserver_admission_webhook_rejection_count", func(labels map[string]string) (string, string, bool) {
+			return "webhook " + labels["name"] + " (" + labels["type"] + ", " + labels["operation"] + ")",
+				"code " + labels["rejection_code"] + ", " + strings.ReplaceAll(labels["error_type"], "_", " "), true
 		}},
-		{"apiserver_validating_admission_policy_check_total", func(l map[string]string) (string, string, bool) {
-			return "policy " + l["policy"] + " by " + l["policy_binding"],
-				l["enforcement_action"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), l["enforcement_action"] == "deny"
+		{"apiserver_validating_admission_policy_check_total", func(labels map[string]string) (string, string, bool) {
+			return "policy " + labels["policy"] + " by " + labels["policy_binding"],
+				labels["enforcement_action"] + ", " + strings.ReplaceAll(labels["error_type"], "_", " "), labels["enforcement_action"] == "deny"
 		}},
 		{"apiserver_audit_requests_rejected_total", func(map[string]string) (string, string, bool) {
 			return "audit", "the request could not be audited", true
 		}},
-		{"binnacle_stalled_clients_total", func(l map[string]string) (string, string, bool) {
-			return "a client that stalls", "cut: " + l["part"], true
+		{"binnacle_stalled_clients_total", func(labels map[string]string) (string, string, bool) {
+			return "a client that stalls", "cut: " + labels["part"], true
 		}},
 	}
 }

@@ -151,26 +151,26 @@ func (s *Sample) readMetrics(r io.Reader) error {
 	// 3. Count requests and rejections. Health probes would outnumber the requests of clients.
 	s.Requests = map[Request]float64{}
 	s.Rejections = map[Rejection]float64{}
-	for _, m := range families[requestsTotal].GetMetric() {
-		if l := labelMap(m); !isProbe(l) {
-			s.Requests[Request{l["verb"], l["code"]}] += sampleValue(m)
+	for _, metric := range families[requestsTotal].GetMetric() {
+		if l := labelMap(metric); !isProbe(l) {
+			s.Requests[Request{l["verb"], l["code"]}] += sampleValue(metric)
 		}
 	}
 	for _, f := range rejectionMetrics() {
-		for _, m := range families[f.metric].GetMetric() {
-			if subject, reason, ok := f.classify(labelMap(m)); ok {
-				s.Rejections[Rejection{subject, reason}] += sampleValue(m)
+		for _, metric := range families[f.metric].GetMetric() {
+			if subject, reason, ok := f.classify(labelMap(metric)); ok {
+				s.Rejections[Rejection{subject, reason}] += sampleValue(metric)
 			}
 		}
 	}
 
 	// 4. Read the histogram of deliveries. Its last bucket may be implied by the number of samples.
-	for _, m := range families[deliveries].GetMetric() {
-		for _, b := range m.GetHistogram().GetBucket() {
+	for _, metric := range families[deliveries].GetMetric() {
+		for _, b := range metric.GetHistogram().GetBucket() {
 			s.Deliveries = append(s.Deliveries, Bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
 		}
 		if n := len(s.Deliveries); n > 0 && !math.IsInf(s.Deliveries[n-1].Seconds, 1) {
-			s.Deliveries = append(s.Deliveries, Bucket{math.Inf(1), float64(m.GetHistogram().GetSampleCount())})
+			s.Deliveries = append(s.Deliveries, Bucket{math.Inf(1), float64(metric.GetHistogram().GetSampleCount())})
 		}
 	}
 	return nil

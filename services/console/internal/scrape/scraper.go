@@ -91,11 +91,11 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []MissingTar
 	// 2. Scrape them concurrently.
 	var group sync.WaitGroup
 	slots := make(chan struct{}, maxConcurrentScrapes)
-	for r, sample := range samples {
+	for replica, sample := range samples {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			s.scrapeReplica(ctx, r, sample)
+			s.scrapeReplica(ctx, replica, sample)
 		})
 	}
 	group.Wait()
@@ -130,13 +130,13 @@ func (s *Scraper) scrapeReplica(ctx context.Context, replica Replica, sample *Sa
 }
 
 // getPath sends a GET request to a replica and passes the response to read.
-func (s *Scraper) getPath(ctx context.Context, r Replica, path string, read func(*http.Response) error) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.Address+path, nil)
+func (s *Scraper) getPath(ctx context.Context, replica Replica, path string, read func(*http.Response) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+replica.Address+path, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", "text/plain")
-	resp, err := s.clients[r.Service].Do(req)
+	resp, err := s.clients[replica.Service].Do(req)
 	if err != nil {
 		return err
 	}

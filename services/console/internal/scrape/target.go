@@ -32,11 +32,11 @@ func ParseTarget(text string) (Target, error) {
 	if !ok || !serviceName.MatchString(service) {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", text)
 	}
-	u, err := url.Parse(address)
-	if err != nil || !isHTTPSHostPort(u) {
+	parsed, err := url.Parse(address)
+	if err != nil || !isHTTPSHostPort(parsed) {
 		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", text)
 	}
-	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil
+	return Target{Service: service, Host: parsed.Hostname(), Port: parsed.Port()}, nil
 }
 
 // isHTTPSHostPort reports whether a URL has the scheme https, a host, a port, and nothing else.

@@ -60,7 +60,7 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 
 	// 1. Keep the samples of the last minute.
 	h.rounds = append(h.rounds, sampleRound{at, samples, missing})
-	h.rounds = slices.DeleteFunc(h.rounds, func(replica sampleRound) bool { return replica.at.Before(at.Add(-window)) })
+	h.rounds = slices.DeleteFunc(h.rounds, func(round sampleRound) bool { return round.at.Before(at.Add(-window)) })
 
 	// 2. Compare the counters of each replica with its last sample, and keep the new rejections.
 	var newRejections []Rejection
@@ -90,16 +90,16 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 }
 
 // newRejectionsOf returns the rejections between two samples of a replica.
-func newRejectionsOf(at time.Time, r scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
+func newRejectionsOf(at time.Time, replica scrape.Replica, previous, current *scrape.Sample) (out []Rejection) {
 	for class, n := range current.Rejections {
-		if more := n - counterBase(previous, current)*previous.Rejections[class]; more > 0 {
+		if increase := n - counterBase(previous, current)*previous.Rejections[class]; increase > 0 {
 			out = append(out, Rejection{
 				Time:    at,
-				Service: r.Service,
-				Address: r.Address,
+				Service: replica.Service,
+				Address: replica.Address,
 				Subject: class.Subject,
 				Reason:  class.Reason,
-				Count:   more,
+				Count:   increase,
 			})
 		}
 	}
@@ -124,7 +124,7 @@ func (h *History) State() (State, bool) {
 		return State{}, false
 	}
 
-	// 1. Fill in what needs no computation per replica.
+	// 1. Fill in the figures that need no computation per replica.
 	last, first := h.rounds[len(h.rounds)-1], h.rounds[0]
 	out := State{
 		Time: last.at, Seconds: last.at.Sub(first.at).Seconds(),
@@ -202,13 +202,13 @@ func rateSeconds(previous, current *scrape.Sample) float64 {
 // sample, or nil.
 func addRates(rates map[scrape.Request]*Rate, previous, current *scrape.Sample) {
 	seconds := rateSeconds(previous, current)
-	for q, n := range current.Requests {
-		if rates[q] == nil {
-			rates[q] = &Rate{Verb: q.Verb, Code: q.Code}
+	for class, n := range current.Requests {
+		if rates[class] == nil {
+			rates[class] = &Rate{Verb: class.Verb, Code: class.Code}
 		}
-		rates[q].Total += n
+		rates[class].Total += n
 		if seconds > 0 {
-			rates[q].PerSecond += max(0, n-previous.Requests[q]) / seconds
+			rates[class].PerSecond += max(0, n-previous.Requests[class]) / seconds
 		}
 	}
 }
@@ -251,12 +251,12 @@ func newReplica(r scrape.Replica, previous, sample *scrape.Sample) Replica {
 	out.InFlight = &sample.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
-		for q, n := range sample.Requests {
-			perSecond += max(0, n-previous.Requests[q]) / seconds
+		for class, n := range sample.Requests {
+			perSecond += max(0, n-previous.Requests[class]) / seconds
 		}
 		out.Requests = &perSecond
-		if q, ok := quantile(p99, previous.Deliveries, sample.Deliveries); ok {
-			out.DeliveryP99 = &q
+		if class, ok := quantile(p99, previous.Deliveries, sample.Deliveries); ok {
+			out.DeliveryP99 = &class
 		}
 	}
 	return out

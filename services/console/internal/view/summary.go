@@ -11,11 +11,11 @@ import (
 
 // feedLag returns how far an API server is behind the change feed, in seconds. The time since the
 // last heartbeat of the feed does not count while no change is missing.
-func feedLag(s *scrape.Sample) float64 {
-	if s.LagRevisions == 0 && s.LagSeconds < maxCurrentLag.Seconds() {
+func feedLag(sample *scrape.Sample) float64 {
+	if sample.LagRevisions == 0 && sample.LagSeconds < maxCurrentLag.Seconds() {
 		return 0
 	}
-	return s.LagSeconds
+	return sample.LagSeconds
 }
 
 // newPoint summarizes the samples of a time.
@@ -63,10 +63,10 @@ func addBuckets(a, b []scrape.Bucket) []scrape.Bucket {
 // reaches is up.
 func etcdMembers(samples map[scrape.Replica]*scrape.Sample) []EtcdMember {
 	found := map[[2]string]EtcdMember{}
-	for r, s := range samples {
+	for replica, s := range samples {
 		for _, member := range s.Members {
 			if member.Cluster == "" {
-				member.Endpoint = r.Address + " (" + member.Endpoint + ")"
+				member.Endpoint = replica.Address + " (" + member.Endpoint + ")"
 			}
 			id := [2]string{member.Cluster, member.Endpoint}
 			if old, ok := found[id]; ok && (old.Up || !member.Up) {
@@ -86,10 +86,10 @@ func etcdMembers(samples map[scrape.Replica]*scrape.Sample) []EtcdMember {
 // them.
 func largestResources(samples map[scrape.Replica]*scrape.Sample) []Resource {
 	found := map[string]Resource{}
-	for _, s := range samples {
-		for name, n := range s.Objects {
+	for _, sample := range samples {
+		for name, n := range sample.Objects {
 			r := found[name]
-			found[name] = Resource{name, max(r.Objects, n), max(r.Bytes, s.Bytes[name])}
+			found[name] = Resource{name, max(r.Objects, n), max(r.Bytes, sample.Bytes[name])}
 		}
 	}
 	out := []Resource{}

@@ -37,7 +37,7 @@ type clients struct {
 	// graphMetadata has no rate limit. It lists and watches each resource once.
 	graphMetadata metadata.Interface
 
-	gc metadata.Interface
+	collector metadata.Interface
 
 	namespacesMetadata metadata.Interface
 
@@ -73,7 +73,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	}
 	b := &clientBuilder{}
 	out := &clients{
-		graphMetadata: b.newMetadataClient(unlimited), gc: b.newMetadataClient(scaled(gcRate, gcRate)),
+		graphMetadata: b.newMetadataClient(unlimited), collector: b.newMetadataClient(scaled(gcRate, gcRate)),
 		namespacesMetadata: b.newMetadataClient(scaled(namespaceRate, namespaceBurst)),
 	}
 	var err error
@@ -149,12 +149,12 @@ func (b *clientBuilder) newMetadataClient(config *rest.Config) metadata.Interfac
 
 // newResourceClient returns the client of a resource in all namespaces, or nil after an error.
 func newResourceClient[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
-	b *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
+	clients *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
 ) *kubeclient.Resource[T, L, P, PL] {
 	if c == nil {
 		return nil
 	}
 	out, err := kubeclient.NewResource[T, L, P, PL](c, r, "")
-	b.errs = append(b.errs, err)
+	clients.errs = append(clients.errs, err)
 	return out
 }

@@ -112,7 +112,7 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	t.group.Go(func() { recorder.Run(ctx) })
 
 	collector := garbagecollector.New(garbagecollector.Config{
-		Client: t.clients.gc, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
+		Client: t.clients.collector, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
 		Events: recorder,
 	})
 	var config graph.Config
@@ -121,12 +121,12 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	}
 	var builder *graph.Builder
 	var quotaController *quotas.Controller
-	config.Changed = func(r *resources.Resource, namespace string, deleted bool) {
-		if graph.Definitions(r.GroupResource()) {
+	config.Changed = func(resource *resources.Resource, namespace string, deleted bool) {
+		if graph.Definitions(resource.GroupResource()) {
 			builder.DefinitionsChanged()
 		}
 		if quotaController != nil {
-			quotaController.Changed(r, namespace, deleted)
+			quotaController.Changed(resource, namespace, deleted)
 		}
 	}
 	ownerGraph := graph.New(config)

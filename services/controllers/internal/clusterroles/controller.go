@@ -151,11 +151,11 @@ func aggregateRules(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbac
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range all {
-			if r.Name == role.Name || !selector.Matches(labels.Set(r.Labels)) {
+		for _, clusterRole := range all {
+			if clusterRole.Name == role.Name || !selector.Matches(labels.Set(clusterRole.Labels)) {
 				continue
 			}
-			for _, rule := range r.Rules {
+			for _, rule := range clusterRole.Rules {
 				equal := func(k rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(k, rule) }
 				if !slices.ContainsFunc(rules, equal) {
 					rules = append(rules, rule)

@@ -83,20 +83,20 @@ func (r *Recorder) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case o := <-r.queue:
-			if e := c.correlate(o, time.Now()); e != nil {
-				e.Source = corev1.EventSource{Component: r.Component}
-				e.ReportingController = r.Component
-				r.writeWithRetry(ctx, e)
+			if event := c.correlate(o, time.Now()); event != nil {
+				event.Source = corev1.EventSource{Component: r.Component}
+				event.ReportingController = r.Component
+				r.writeWithRetry(ctx, event)
 			}
 		}
 	}
 }
 
 // writeWithRetry writes an Event, again while the API server does not respond.
-func (r *Recorder) writeWithRetry(ctx context.Context, e *corev1.Event) {
+func (r *Recorder) writeWithRetry(ctx context.Context, event *corev1.Event) {
 	for try := 1; ; try++ {
-		err := r.createOrPatch(ctx, e)
-		log := r.Log.With("namespace", e.Namespace, "event", e.Name, "error", err)
+		err := r.createOrPatch(ctx, event)
+		log := r.Log.With("namespace", event.Namespace, "event", event.Name, "error", err)
 		var rejected apierrors.APIStatus
 		var unsendable *rest.RequestConstructionError
 		switch {

@@ -106,20 +106,20 @@ type task struct {
 }
 
 // taskReceiver implements graph.Tasks.
-type taskReceiver struct{ c *Controller }
+type taskReceiver struct{ controller *Controller }
 
 func (t taskReceiver) Delete(n *graph.Node, namespace string) {
-	t.c.deleteQueue.Add(task{n, namespace})
+	t.controller.deleteQueue.Add(task{n, namespace})
 }
 func (t taskReceiver) Orphan(n *graph.Node, namespace string) {
-	t.c.orphanQueue.Add(task{n, namespace})
+	t.controller.orphanQueue.Add(task{n, namespace})
 }
-func (t taskReceiver) Absent(id graph.Identity) { t.c.rememberAbsent(id) }
+func (t taskReceiver) Absent(id graph.Identity) { t.controller.rememberAbsent(id) }
 
 // InvalidNamespace reports a dependent in another namespace than its owner. The parts of a
 // reference may have any length, and Events must not.
 func (t taskReceiver) InvalidNamespace(dep, owner graph.Identity) {
-	t.c.Events.Warn(corev1.ObjectReference{
+	t.controller.Events.Warn(corev1.ObjectReference{
 		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
 	}, "OwnerRefInvalidNamespace",
 		fmt.Sprintf("ownerRef [%.64s/%.64s, namespace: %s, name: %.253s, uid: %.128s] does not exist in namespace %q",
@@ -176,7 +176,7 @@ func (c *Controller) rememberAbsent(id graph.Identity) {
 
 // handleAbsence handles the verified absence of the object of a node.
 func (c *Controller) handleAbsence(id graph.Identity) error {
-	if more := c.graph.RemoveVirtual(id); more {
+	if hasOtherIdentities := c.graph.RemoveVirtual(id); hasOtherIdentities {
 		return errOtherCoordinates
 	}
 	return errAbsent

@@ -66,20 +66,20 @@ func (c *Controller) attemptDelete(ctx context.Context, node *graph.Node, state 
 
 // breakCycle makes the owner references of an object non-blocking if one of its dependents also
 // waits for dependents. The two could otherwise wait for each other forever.
-func (c *Controller) breakCycle(ctx context.Context, n *graph.Node, latest *metav1.PartialObjectMetadata) error {
+func (c *Controller) breakCycle(ctx context.Context, node *graph.Node, latest *metav1.PartialObjectMetadata) error {
 	waits := func(d graph.Dependent) bool { return d.DeletingDependents }
-	if !slices.ContainsFunc(c.graph.Dependents(n), waits) {
+	if !slices.ContainsFunc(c.graph.Dependents(node), waits) {
 		return nil
 	}
-	return c.unblockOwners(ctx, c.graph.State(n).Identity, latest)
+	return c.unblockOwners(ctx, c.graph.State(node).Identity, latest)
 }
 
 // propagationOf returns the policy that the finalizers of an object ask for.
-func propagationOf(m *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
+func propagationOf(object *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	switch {
-	case slices.Contains(m.Finalizers, finalizerOrphan):
+	case slices.Contains(object.Finalizers, finalizerOrphan):
 		return metav1.DeletePropagationOrphan
-	case slices.Contains(m.Finalizers, finalizerForeground):
+	case slices.Contains(object.Finalizers, finalizerForeground):
 		return metav1.DeletePropagationForeground
 	}
 	return metav1.DeletePropagationBackground
@@ -142,11 +142,11 @@ func (c *Controller) getOwner(ctx context.Context, id graph.Identity,
 	if c.knownAbsent(key) {
 		return nil, nil
 	}
-	r, err := c.resourceOf(ctx, key)
+	resource, err := c.resourceOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if !r.Namespaced {
+	if !resource.Namespaced {
 		key.Namespace = ""
 	} else if id.Namespace == "" {
 		return nil, errNamespacedOwner

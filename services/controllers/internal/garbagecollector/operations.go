@@ -34,40 +34,40 @@ const (
 
 // resourceOf returns the resource of an object.
 func (c *Controller) resourceOf(ctx context.Context, id graph.Identity) (*resources.Resource, error) {
-	t, err := c.Resources.Get(ctx, tableAge)
+	table, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err
 	}
-	return t.ByKind(id.APIVersion, id.Kind)
+	return table.ByKind(id.APIVersion, id.Kind)
 }
 
 // clientFor returns the client of an object's resource in its namespace. A cluster-scoped dependent
 // may refer to an owner of a namespaced kind. Such an owner cannot be looked up, so its absence
 // cannot be verified either.
 func (c *Controller) clientFor(ctx context.Context, id graph.Identity) (metadata.ResourceInterface, error) {
-	r, err := c.resourceOf(ctx, id)
+	resource, err := c.resourceOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	all := c.Client.Resource(r.GroupVersionResource)
-	if !r.Namespaced { // id may have a namespace nevertheless: that of a virtual node is a guess
-		return all, nil
+	client := c.Client.Resource(resource.GroupVersionResource)
+	if !resource.Namespaced { // id may have a namespace nevertheless: that of a virtual node is a guess
+		return client, nil
 	}
 	if id.Namespace == "" {
 		return nil, errNamespacedOwner
 	}
-	return all.Namespace(id.Namespace), nil
+	return client.Namespace(id.Namespace), nil
 }
 
 // getObject reads an object.
 func (c *Controller) getObject(ctx context.Context, id graph.Identity) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.clientFor(ctx, id)
+	client, err := c.clientFor(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return o.Get(ctx, id.Name, metav1.GetOptions{})
+	return client.Get(ctx, id.Name, metav1.GetOptions{})
 }
 
 // deleteUnchanged deletes an object if its owner references are those of latest. It requires the

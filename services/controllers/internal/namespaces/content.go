@@ -41,19 +41,19 @@ func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namesp
 	}
 	state.discoveryErr = table.Failure
 	var pods, others []*resources.Resource
-	for _, r := range table.Preferred {
+	for _, resource := range table.Preferred {
 		switch {
-		case !r.Namespaced || !r.Can("delete"):
-		case r.GroupResource() == podsResource():
-			pods = append(pods, r)
+		case !resource.Namespaced || !resource.Can("delete"):
+		case resource.GroupResource() == podsResource():
+			pods = append(pods, resource)
 		default:
-			others = append(others, r)
+			others = append(others, resource)
 		}
 	}
 
 	// 2. Delete the pods first. They may need the other objects until they have ended.
-	for _, r := range pods {
-		seconds, err := c.deleteAll(ctx, r, namespace, state)
+	for _, resource := range pods {
+		seconds, err := c.deleteAll(ctx, resource, namespace, state)
 		estimate = max(estimate, seconds)
 		if err != nil {
 			state.failures = append(state.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", namespace.Name, err))
@@ -62,8 +62,8 @@ func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namesp
 
 	// 3. Delete the other objects once no pod remains. One failed resource does not stop the others.
 	if len(state.remaining) == 0 {
-		for _, r := range others {
-			seconds, err := c.deleteAll(ctx, r, namespace, state)
+		for _, resource := range others {
+			seconds, err := c.deleteAll(ctx, resource, namespace, state)
 			estimate = max(estimate, seconds)
 			if err != nil {
 				state.failures = append(state.failures, err)
@@ -74,12 +74,12 @@ func (c *Controller) deleteContent(ctx context.Context, namespace *corev1.Namesp
 }
 
 // updateConditions writes the conditions if they have changed.
-func (c *Controller) updateConditions(ctx context.Context, ns *corev1.Namespace, p *progress) error {
-	_, err := c.updateWithRetry(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
-		if !p.setConditions(&ns.Status, metav1.Now()) {
-			return ns, nil
+func (c *Controller) updateConditions(ctx context.Context, namespace *corev1.Namespace, p *progress) error {
+	_, err := c.updateWithRetry(ctx, namespace, func(namespace *corev1.Namespace) (*corev1.Namespace, error) {
+		if !p.setConditions(&namespace.Status, metav1.Now()) {
+			return namespace, nil
 		}
-		return c.Client.UpdateSubresource(ctx, ns, "status", metav1.UpdateOptions{})
+		return c.Client.UpdateSubresource(ctx, namespace, "status", metav1.UpdateOptions{})
 	})
 	return err
 }
@@ -129,12 +129,12 @@ func (c *Controller) deleteAll(ctx context.Context, resource *resources.Resource
 
 // countObjects returns the number of objects of a resource, in total and by finalizer. It calls
 // visit, which may be nil, for every object.
-func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, namespace string,
+func (c *Controller) countObjects(ctx context.Context, resource *resources.Resource, namespace string,
 	visit func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
 	finalizers = map[string]int{}
 	err = kubeclient.EachPage(ctx, pageSize,
 		func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-			page, err := c.listPage(ctx, r, namespace, o)
+			page, err := c.listPage(ctx, resource, namespace, o)
 			if isUnsupported(err) {
 				return &metav1.PartialObjectMetadataList{}, nil
 			}
@@ -159,11 +159,11 @@ func (c *Controller) countObjects(ctx context.Context, r *resources.Resource, na
 	return n, finalizers, nil
 }
 
-func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namespace string,
-	o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (c *Controller) listPage(ctx context.Context, resource *resources.Resource, namespace string,
+	options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, o)
+	return c.Metadata.Resource(resource.GroupVersionResource).Namespace(namespace).List(ctx, options)
 }
 
 // deleteCollection deletes the objects of a resource, one by one if the resource does not support

@@ -96,12 +96,12 @@ func New(config Config) *Controller {
 
 // Changed reports that an object has changed or was deleted. It does not block. Changes of most
 // resources do not affect usage.
-func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bool) {
+func (c *Controller) Changed(resource *resources.Resource, namespace string, deleted bool) {
 	if namespace == "" {
 		return
 	}
-	if deleted || c.changeReleasesUsage(r.GroupResource()) {
-		c.releasedQueue.Add(namespacedResource{r.GroupResource(), namespace})
+	if deleted || c.changeReleasesUsage(resource.GroupResource()) {
+		c.releasedQueue.Add(namespacedResource{resource.GroupResource(), namespace})
 	}
 }
 

@@ -34,11 +34,11 @@ func podsResource() schema.GroupResource   { return schema.GroupResource{Resourc
 func quotasResource() schema.GroupResource { return schema.GroupResource{Resource: "resourcequotas"} }
 
 // evaluatorFor returns the evaluator of a resource.
-func (c *Controller) evaluatorFor(r schema.GroupResource) *quota.Evaluator {
-	if e := c.evaluators[r]; e != nil {
+func (c *Controller) evaluatorFor(resource schema.GroupResource) *quota.Evaluator {
+	if e := c.evaluators[resource]; e != nil {
 		return e
 	}
-	return quota.CountOf(r, "")
+	return quota.CountOf(resource, "")
 }
 
 // computesUsage reports whether this controller computes the usage of a name.
@@ -156,10 +156,10 @@ func (c *Controller) eachObject(ctx context.Context, r schema.GroupResource, nam
 // listFunc returns a page of objects.
 type listFunc func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-func (c *Controller) listWithTimeout(ctx context.Context, list listFunc, o metav1.ListOptions) (runtime.Object, error) {
+func (c *Controller) listWithTimeout(ctx context.Context, list listFunc, options metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return list(ctx, o)
+	return list(ctx, options)
 }
 
 // listOf adapts a typed list function.
@@ -182,15 +182,15 @@ func (c *Controller) newLister(ctx context.Context, r schema.GroupResource, name
 
 // newDeviceClaimLister lists device claims in the version that the server prefers.
 func (c *Controller) newDeviceClaimLister(ctx context.Context, namespace string) (listFunc, error) {
-	t, err := c.Resources.Get(ctx, tableAge)
+	table, err := c.Resources.Get(ctx, tableAge)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range t.Preferred {
-		if r.Group != "resource.k8s.io" || r.Resource != "resourceclaims" {
+	for _, resource := range table.Preferred {
+		if resource.Group != "resource.k8s.io" || resource.Resource != "resourceclaims" {
 			continue
 		}
-		switch r.Version {
+		switch resource.Version {
 		case "v1beta1":
 			return listOf(c.Clients.DeviceClaimsV1beta1(namespace).List), nil
 		case "v1beta2":

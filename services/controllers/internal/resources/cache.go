@@ -31,13 +31,13 @@ func (c *Cache) Get(ctx context.Context, maxAge time.Duration) (*Table, error) {
 	if c.table != nil && start.Sub(c.discoveryStart) <= maxAge {
 		return c.table, nil
 	}
-	t, err := discover(ctx, c.client, c.table)
+	table, err := discover(ctx, c.client, c.table)
 	if err != nil {
 		return nil, err
 	}
-	c.table = t
+	c.table = table
 	c.discoveryStart = start
-	return t, nil
+	return table, nil
 }
 
 // joinVerbs returns verbs as one text for containsVerb: ["get" "list"] -> ",get,list,".

@@ -94,10 +94,10 @@ func discover(ctx context.Context, d Discovery, before *Table) (*Table, error) {
 				table.Failure = errors.Join(table.Failure, err)
 				continue
 			}
-			for _, r := range table.addGroupVersion(groupVersion, version.Resources, before) {
-				if !seen[r.GroupResource()] {
-					seen[r.GroupResource()] = true
-					table.Preferred = append(table.Preferred, r)
+			for _, resource := range table.addGroupVersion(groupVersion, version.Resources, before) {
+				if !seen[resource.GroupResource()] {
+					seen[resource.GroupResource()] = true
+					table.Preferred = append(table.Preferred, resource)
 				}
 			}
 		}

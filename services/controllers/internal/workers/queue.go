@@ -85,11 +85,11 @@ func (o *fairOrder[K]) Touch(K) {}
 func (o *fairOrder[K]) Push(key K) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ns := o.namespace(key)
-	if len(o.waiting[ns]) == 0 {
-		o.ring = append(o.ring, ns)
+	namespace := o.namespace(key)
+	if len(o.waiting[namespace]) == 0 {
+		o.ring = append(o.ring, namespace)
 	}
-	o.waiting[ns] = append(o.waiting[ns], key)
+	o.waiting[namespace] = append(o.waiting[namespace], key)
 	o.waitingCount++
 }
 

@@ -141,13 +141,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// handleChange handles a new or changed secret. It schedules the deletion, or the report of an
-// unreadable expiration if that is new.
+// handleChange handles a new or changed secret. It schedules the deletion, or the report of a
+// malformed expiration if that is new.
 func (r *run) handleChange(before, after *entry) {
 	switch {
 	case after == nil:
 		r.events.forget(before)
-	case after.unreadable && (before == nil || *before != *after):
+	case after.malformed && (before == nil || *before != *after):
 		r.events.requestWrite(after)
 		r.queue.Add(after.name)
 	default:
@@ -188,7 +188,7 @@ func (r *run) processNext(ctx context.Context) bool {
 	return true
 }
 
-// deleteIfDue deletes a secret if its time has come, or reports an unreadable expiration.
+// deleteIfDue deletes a secret if its time has come, or reports a malformed expiration.
 func (r *run) deleteIfDue(ctx context.Context, name string) error {
 	entry, ok := r.store.Get(bootstraptoken.Namespace, name)
 	if !ok {
@@ -196,7 +196,7 @@ func (r *run) deleteIfDue(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if entry.unreadable {
+	if entry.malformed {
 		return r.events.writePending(ctx, &entry)
 	}
 	due, ok := entry.deletionTime(r.Tolerance)

@@ -5,7 +5,7 @@
 // delaying queue until its expiration plus the tolerance for clock differences. Tokens that are
 // expired when the controller starts are due at once. A due secret is deleted on the condition that
 // it is unchanged (uid and resourceVersion), so a token that was just extended is kept. Failures
-// are retried with backoff. An unreadable expiration is reported by an Event on the secret, which
+// are retried with backoff. A malformed expiration is reported by an Event on the secret, which
 // is kept.
 //
 // A Controller is idle, listing (Check fails), or working. Run may be called again after it has

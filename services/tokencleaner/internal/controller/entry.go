@@ -28,13 +28,13 @@ type entry struct {
 	name, uid, resourceVersion string
 	// expires is in nanoseconds since 1970; zero without an expiration.
 	expires int64
-	// unreadable is set if the expiration is not a time of RFC 3339.
-	unreadable bool
+	// malformed is set if the expiration is not a time of RFC 3339.
+	malformed bool
 }
 
 // deletionTime returns when to delete the secret, and false if never.
 func (e *entry) deletionTime(tolerance time.Duration) (time.Time, bool) {
-	if e.unreadable || e.expires == 0 {
+	if e.malformed || e.expires == 0 {
 		return time.Time{}, false
 	}
 	return time.Unix(0, e.expires).Add(tolerance), true
@@ -46,18 +46,18 @@ var latestTime = time.Unix(0, 1<<63-1)
 // newEntry returns the entry of a secret.
 func newEntry(o metav1.Object) entry {
 	queued := entry{name: o.GetName(), uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion()}
-	s, ok := o.(*corev1.Secret)
-	if !ok || s.Type != bootstraptoken.SecretType {
+	secret, ok := o.(*corev1.Secret)
+	if !ok || secret.Type != bootstraptoken.SecretType {
 		return queued
 	}
-	text := string(s.Data[bootstraptoken.KeyExpiration])
+	text := string(secret.Data[bootstraptoken.KeyExpiration])
 	if text == "" {
 		return queued
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	switch {
 	case err != nil:
-		queued.unreadable = true
+		queued.malformed = true
 	case at.After(latestTime): // never
 	case at.Before(time.Unix(0, 1)):
 		queued.expires = 1

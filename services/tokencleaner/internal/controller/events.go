@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	unreadableReason  = "InvalidExpiration"
-	unreadableMessage = "The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted."
+	malformedReason  = "InvalidExpiration"
+	malformedMessage = "The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted."
 )
 
-// eventLog writes the Events of unreadable expirations: one for each secret, with a count, as
+// eventLog writes the Events of malformed expirations: one for each secret, with a count, as
 // client-go's recorder does.
 type eventLog struct {
 	client Events
@@ -44,28 +44,28 @@ func newEventLog(client Events, log *slog.Logger) *eventLog {
 }
 
 // requestWrite requests a write of the Event of a secret.
-func (l *eventLog) requestWrite(e *entry) {
+func (l *eventLog) requestWrite(queued *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.events[e.uid] == nil {
-		l.events[e.uid] = &event{}
+	if l.events[queued.uid] == nil {
+		l.events[queued.uid] = &event{}
 	}
-	l.events[e.uid].pending = true
+	l.events[queued.uid].pending = true
 }
 
 // forget drops the Event of a removed secret.
-func (l *eventLog) forget(e *entry) {
+func (l *eventLog) forget(queued *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.events, e.uid)
+	delete(l.events, queued.uid)
 }
 
 // nextOccurrence returns the Event of a secret with its next count, and false if no write is
 // pending.
-func (l *eventLog) nextOccurrence(e *entry) (event, bool) {
+func (l *eventLog) nextOccurrence(queued *entry) (event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.events[e.uid]
+	known := l.events[queued.uid]
 	if known == nil || !known.pending {
 		return event{}, false
 	}
@@ -73,11 +73,11 @@ func (l *eventLog) nextOccurrence(e *entry) (event, bool) {
 }
 
 // recordWritten records the Event that was written; it is no longer pending.
-func (l *eventLog) recordWritten(e *entry, now event) {
+func (l *eventLog) recordWritten(queued *entry, now event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.events[e.uid] != nil {
-		l.events[e.uid] = &now
+	if l.events[queued.uid] != nil {
+		l.events[queued.uid] = &now
 	}
 }
 
@@ -126,7 +126,7 @@ func (e event) newObject(about *entry, now metav1.Time) *corev1.Event {
 			APIVersion: "v1", Kind: "Secret", Namespace: bootstraptoken.Namespace, Name: about.name,
 			UID: types.UID(about.uid), ResourceVersion: about.resourceVersion,
 		},
-		Type: corev1.EventTypeWarning, Reason: unreadableReason, Message: unreadableMessage,
+		Type: corev1.EventTypeWarning, Reason: malformedReason, Message: malformedMessage,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 		FirstTimestamp: now, LastTimestamp: now, Count: e.count,
 	}

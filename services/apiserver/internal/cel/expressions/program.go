@@ -143,10 +143,10 @@ func (s *Scope) env(visible VariableSet) (*celenv.Env, error) {
 // value evaluates a field when an expression first reads it.
 func Variables(names []string, value func(name string) (ref.Val, error)) ref.Val {
 	return celenv.NewLazy(variablesType, names, func(name string) ref.Val {
-		v, err := value(name)
+		celValue, err := value(name)
 		if err != nil {
 			return celtypes.NewErr("%s", fmt.Sprintf("composited variable %q fails to evaluate: %v", name, err))
 		}
-		return v
+		return celValue
 	})
 }

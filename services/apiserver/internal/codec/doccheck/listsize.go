@@ -93,17 +93,17 @@ func (c *Checker) addFields(to *typeShape, t reflect.Type) {
 
 // addChoices adds the shapes into which a self-decoding struct may decode a value. A field without
 // a JSON name stands for the value itself, as an object or a list.
-func (c *Checker) addChoices(to *typeShape, t reflect.Type) {
-	if t.Kind() != reflect.Struct {
+func (c *Checker) addChoices(to *typeShape, goType reflect.Type) {
+	if goType.Kind() != reflect.Struct {
 		return
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
+	for i := range goType.NumField() {
+		structField := goType.Field(i)
+		if !structField.IsExported() {
 			continue
 		}
-		inner := c.shapeOf(f.Type)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		inner := c.shapeOf(structField.Type)
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		switch {
 		case inner == nil:
 		case name != "":
@@ -232,16 +232,16 @@ func (m *listMeasurer) addValue(i int, shape *typeShape) (end int, err error) {
 
 // CheckYAML checks a YAML object of a type like CheckJSON. It converts the document to JSON to
 // measure aliases, merges and tags.
-func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
-	values, err := measureYAML(b)
+func (c *Checker) CheckYAML(text []byte, expected schema.GroupVersionKind) error {
+	values, err := measureYAML(text)
 	if err != nil {
 		return err
 	}
-	hasEscapes := bytes.IndexByte(b, '\\') >= 0 // YAML has more escapes than JSON
-	if values <= maxUncheckedValues && !mayBreakLeafRule(b) && !hasEscapes {
+	hasEscapes := bytes.IndexByte(text, '\\') >= 0 // YAML has more escapes than JSON
+	if values <= maxUncheckedValues && !mayBreakLeafRule(text) && !hasEscapes {
 		return nil
 	}
-	data, err := yaml.YAMLToJSON(b)
+	data, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		return nil // the decoder reports it
 	}
@@ -250,18 +250,18 @@ func (c *Checker) CheckYAML(b []byte, expected schema.GroupVersionKind) error {
 
 // CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would
 // take too much memory, or that has a value that cannot be served in every encoding.
-func (c *Checker) CheckPart(b []byte, of schema.GroupVersionKind) error {
-	values, err := countJSON(b)
-	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(b) {
+func (c *Checker) CheckPart(data []byte, expected schema.GroupVersionKind) error {
+	values, err := countJSON(data)
+	if err != nil || values <= maxUncheckedValues && !mayBreakLeafRule(data) {
 		return err
 	}
-	return measureJSON(b, c.shapeOfKind(schema.GroupVersionKind{}, of))
+	return measureJSON(data, c.shapeOfKind(schema.GroupVersionKind{}, expected))
 }
 
 // CheckTree checks a decoded part like CheckPart.
-func (c *Checker) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
+func (c *Checker) CheckTree(tree map[string]any, expected schema.GroupVersionKind) error {
 	size := 0
-	return measureTree(tree, c.shapeOfKind(schema.GroupVersionKind{}, of), &size)
+	return measureTree(tree, c.shapeOfKind(schema.GroupVersionKind{}, expected), &size)
 }
 
 // measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds

@@ -128,11 +128,11 @@ func (c *Checker) Values(media string, body []byte, expected schema.GroupVersion
 	if media != api.MediaProtobuf {
 		return 0
 	}
-	m, err := c.measureProtobuf(body, expected)
+	size, err := c.measureProtobuf(body, expected)
 	if err != nil {
 		return 0
 	}
-	return int(max(m.values, m.containers))
+	return int(max(size.values, size.containers))
 }
 
 // measureProtobuf measures the objects that a protobuf body decodes to.
@@ -160,15 +160,15 @@ func (c *Checker) measureProtobuf(body []byte, want schema.GroupVersionKind) (si
 }
 
 // CheckMessage rejects a protobuf message of a Go type that exceeds the bounds.
-func (c *Checker) CheckMessage(raw []byte, of runtime.Object) error {
-	_, err := c.measureMessage(raw, of)
+func (c *Checker) CheckMessage(raw []byte, object runtime.Object) error {
+	_, err := c.measureMessage(raw, object)
 	return err
 }
 
 // measureMessage measures a message of a Go type. It returns an error if it exceeds the bounds.
-func (c *Checker) measureMessage(raw []byte, of runtime.Object) (total nodeSize, err error) {
+func (c *Checker) measureMessage(raw []byte, object runtime.Object) (total nodeSize, err error) {
 	c.mu.Lock()
-	m := c.messageOf(reflect.TypeOf(of))
+	m := c.messageOf(reflect.TypeOf(object))
 	c.mu.Unlock()
 	err = m.check(raw, &total)
 	return total, err
@@ -176,12 +176,12 @@ func (c *Checker) measureMessage(raw []byte, of runtime.Object) (total nodeSize,
 
 // MessageValues returns the approximate number of values of a message of a Go type, and MaxValues
 // for one that exceeds the bounds.
-func (c *Checker) MessageValues(raw []byte, of runtime.Object) int {
-	m, err := c.measureMessage(raw, of)
+func (c *Checker) MessageValues(raw []byte, object runtime.Object) int {
+	size, err := c.measureMessage(raw, object)
 	if err != nil {
 		return MaxValues
 	}
-	return int(max(m.values, m.containers))
+	return int(max(size.values, size.containers))
 }
 
 // check checks a message and adds its size to total.

@@ -36,10 +36,10 @@ type storedMessages struct {
 }
 
 // typeOf returns the description of a type.
-func (s *storedMessages) typeOf(t reflect.Type) *StoredMessage {
+func (s *storedMessages) typeOf(goType reflect.Type) *StoredMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.compile(t)
+	return s.compile(goType)
 }
 
 // compile returns the description of a type. The caller holds mu.

@@ -93,35 +93,35 @@ func checkSeconds(s int64) error {
 func messageRule(goType reflect.Type) func(b []byte) error {
 	switch {
 	case goType == quantityType:
-		return eachField(func(f wire.Field) error {
-			if f.Num != 1 || f.Type != wire.Bytes {
+		return eachField(func(field wire.Field) error {
+			if field.Num != 1 || field.Type != wire.Bytes {
 				return nil
 			}
-			return asValueError(quantity.CheckCost(string(f.Data)))
+			return asValueError(quantity.CheckCost(string(field.Data)))
 		})
 	case goType == intStringType:
-		return eachField(func(f wire.Field) error {
+		return eachField(func(field wire.Field) error {
 			switch {
-			case f.Num == 1 && f.Type == wire.Varint && f.Value != uint64(intstr.Int) && f.Value != uint64(intstr.String):
-				return invalidValue("type %d is neither an integer nor a string", f.Value)
-			case f.Num == intOrStringText && f.Type == wire.Bytes:
-				return checkText(f.Data)
+			case field.Num == 1 && field.Type == wire.Varint && field.Value != uint64(intstr.Int) && field.Value != uint64(intstr.String):
+				return invalidValue("type %d is neither an integer nor a string", field.Value)
+			case field.Num == intOrStringText && field.Type == wire.Bytes:
+				return checkText(field.Data)
 			}
 			return nil
 		})
 	case timeTypes[goType]:
-		return eachField(func(f wire.Field) error {
-			if f.Num != 1 || f.Type != wire.Varint {
+		return eachField(func(field wire.Field) error {
+			if field.Num != 1 || field.Type != wire.Varint {
 				return nil
 			}
-			return checkSeconds(int64(f.Value))
+			return checkSeconds(int64(field.Value))
 		})
 	case holdsRawJSON(goType):
-		return eachField(func(f wire.Field) error {
-			if f.Num != 1 || f.Type != wire.Bytes || len(f.Data) == 0 {
+		return eachField(func(field wire.Field) error {
+			if field.Num != 1 || field.Type != wire.Bytes || len(field.Data) == 0 {
 				return nil
 			}
-			return checkRaw(f.Data)
+			return checkRaw(field.Data)
 		})
 	}
 	return nil
@@ -167,11 +167,11 @@ func checkText(b []byte) error {
 func shorten(b []byte) []byte { return b[:min(len(b), 64)] }
 
 // checkRaw rejects a document that is not JSON, or whose strings are not Unicode.
-func checkRaw(b []byte) error {
-	if !utf8.Valid(b) || !json.Valid(b) {
-		return invalidValue("invalid JSON in %q", shorten(b))
+func checkRaw(data []byte) error {
+	if !utf8.Valid(data) || !json.Valid(data) {
+		return invalidValue("invalid JSON in %q", shorten(data))
 	}
-	return checkSurrogates(b)
+	return checkSurrogates(data)
 }
 
 // checkSurrogates rejects JSON that escapes one half of a surrogate pair.
@@ -231,11 +231,11 @@ func newTextField(name string, goType reflect.Type) (textField, bool) {
 }
 
 // isFloat reports whether a type is float64 or a pointer to it.
-func isFloat(t reflect.Type) bool {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func isFloat(goType reflect.Type) bool {
+	if goType.Kind() == reflect.Pointer {
+		goType = goType.Elem()
 	}
-	return t.Kind() == reflect.Float64
+	return goType.Kind() == reflect.Float64
 }
 
 // checkNumber rejects a floating-point number that JSON cannot express.
@@ -279,11 +279,11 @@ var suspectTexts = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), 
 
 // mayBreakLeafRule reports whether a document may have a value that a leaf rule rejects. It has no
 // false negatives for JSON.
-func mayBreakLeafRule(b []byte) bool {
+func mayBreakLeafRule(data []byte) bool {
 	for _, e := range suspectTexts {
-		if bytes.Contains(b, e) {
+		if bytes.Contains(data, e) {
 			return true
 		}
 	}
-	return quantity.MayBeExpensive(b)
+	return quantity.MayBeExpensive(data)
 }

@@ -84,9 +84,9 @@ func (m Media) supports(t string) bool {
 
 // mediaRange is one media range of an Accept header.
 type mediaRange struct {
-	typ    string // such as application/json, */*
-	params map[string]string
-	q      float64 // preference from 0 to 1
+	typ     string // such as application/json, */*
+	params  map[string]string
+	quality float64 // preference from 0 to 1
 }
 
 // parseAccept parses an Accept header. It returns the ranges in the order of preference.
@@ -98,14 +98,14 @@ func parseAccept(header string) []mediaRange {
 			continue
 		}
 		fields := strings.Split(part, ";")
-		candidate := mediaRange{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
+		candidate := mediaRange{typ: strings.ToLower(strings.TrimSpace(fields[0])), quality: 1}
 		for _, p := range fields[1:] {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
 			name = strings.TrimSpace(name)
 			value = strings.Trim(strings.TrimSpace(value), `"`)
 			if name == "q" {
 				if q, err := strconv.ParseFloat(value, 64); err == nil {
-					candidate.q = q
+					candidate.quality = q
 				}
 				continue
 			}
@@ -116,7 +116,7 @@ func parseAccept(header string) []mediaRange {
 		}
 		out = append(out, candidate)
 	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].quality > out[j].quality })
 	return out
 }
 
@@ -166,13 +166,13 @@ func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice,
 	if strings.TrimSpace(header) == "" {
 		return Choice{Media: types[0], Pretty: wantsPretty(r, nil)}, true
 	}
-	for _, c := range parseAccept(header) {
+	for _, mediaRange := range parseAccept(header) {
 		for _, t := range types {
-			if c.typ != t && c.typ != "*/*" && c.typ != "application/*" { // all media types are applications
+			if mediaRange.typ != t && mediaRange.typ != "*/*" && mediaRange.typ != "application/*" { // all media types are applications
 				continue
 			}
-			choice := Choice{Media: t, Pretty: wantsPretty(r, c.params)}
-			if choice.setForm(c.params, forms) {
+			choice := Choice{Media: t, Pretty: wantsPretty(r, mediaRange.params)}
+			if choice.setForm(mediaRange.params, forms) {
 				return choice, true
 			}
 		}

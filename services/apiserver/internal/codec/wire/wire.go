@@ -109,12 +109,12 @@ func Next(data []byte) (field Field, rest []byte, err error) {
 func Find(message []byte, num int) ([]byte, error) {
 	var found []byte
 	for len(message) > 0 {
-		f, rest, err := Next(message)
+		field, rest, err := Next(message)
 		if err != nil {
 			return nil, err
 		}
-		if f.Num == num && f.Type == Bytes {
-			found = f.Data
+		if field.Num == num && field.Type == Bytes {
+			found = field.Data
 		}
 		message = rest
 	}
@@ -168,17 +168,17 @@ func AppendTag(b []byte, num, typ int) []byte {
 }
 
 // AppendString appends a string field.
-func AppendString(b []byte, num int, s string) []byte {
-	b = AppendTag(b, num, Bytes)
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
+func AppendString(data []byte, num int, text string) []byte {
+	data = AppendTag(data, num, Bytes)
+	data = binary.AppendUvarint(data, uint64(len(text)))
+	return append(data, text...)
 }
 
 // AppendBytes appends a bytes field.
-func AppendBytes(b []byte, num int, s []byte) []byte {
-	b = AppendTag(b, num, Bytes)
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
+func AppendBytes(data []byte, num int, s []byte) []byte {
+	data = AppendTag(data, num, Bytes)
+	data = binary.AppendUvarint(data, uint64(len(s)))
+	return append(data, s...)
 }
 
 // SizeUvarint returns the size in bytes of n as a varint. n must not be negative.

@@ -62,16 +62,16 @@ func (r *CustomVersions) count(definition *kind.CRD, delta int) (changed bool) {
 		return false
 	}
 	for i := range definition.Spec.Versions {
-		v := &definition.Spec.Versions[i]
-		if !v.Served {
+		version := &definition.Spec.Versions[i]
+		if !version.Served {
 			continue
 		}
-		gv := schema.GroupVersion{Group: definition.Spec.Group, Version: v.Name}
-		before := r.serving[gv]
+		groupVersion := schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name}
+		before := r.serving[groupVersion]
 		after := before + delta
-		r.serving[gv] = after
+		r.serving[groupVersion] = after
 		if after == 0 {
-			delete(r.serving, gv)
+			delete(r.serving, groupVersion)
 		}
 		changed = changed || before == 0 || after == 0
 	}

@@ -126,12 +126,12 @@ func (r *Registrations) createOrCorrect(ctx context.Context, desired APIService,
 
 // deleteIfGone deletes a managed APIService whose group version is no longer served, unless it has
 // changed concurrently.
-func (r *Registrations) deleteIfGone(ctx context.Context, s *apiregistrationv1.APIService) error {
-	if s.Labels[ManagedLabel] != ManagedAlways || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
+func (r *Registrations) deleteIfGone(ctx context.Context, apiService *apiregistrationv1.APIService) error {
+	if apiService.Labels[ManagedLabel] != ManagedAlways || !r.Gone(ctx, apiService.Spec.Group, apiService.Spec.Version) {
 		return nil
 	}
-	err := r.API.Delete(ctx, APIServicesPath.Named(s.Name), &metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	err := r.API.Delete(ctx, APIServicesPath.Named(apiService.Name), &metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &apiService.UID, ResourceVersion: &apiService.ResourceVersion},
 	})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -53,12 +53,12 @@ func (b *Bootstrap) writeAuthenticationConfig(ctx context.Context) error {
 		configMap,
 		func(live *corev1.ConfigMap) bool {
 			changed := false
-			for k, own := range data {
-				if merged := b.mergeValue(k, live.Data[k], own); live.Data[k] != merged {
+			for key, own := range data {
+				if merged := b.mergeValue(key, live.Data[key], own); live.Data[key] != merged {
 					if live.Data == nil {
 						live.Data = map[string]string{}
 					}
-					live.Data[k] = merged
+					live.Data[key] = merged
 					changed = true
 				}
 			}
@@ -133,18 +133,18 @@ func mergeBundles(stored, own string, now time.Time) string {
 // parseBundle parses a PEM bundle. ok is false if it contains no certificate, or another kind of
 // PEM block.
 func parseBundle(text string) (out []*x509.Certificate, ok bool) {
-	rest := []byte(text)
+	remaining := []byte(text)
 	for {
 		var block *pem.Block
-		block, rest = pem.Decode(rest)
+		block, remaining = pem.Decode(remaining)
 		if block == nil {
 			return out, len(out) > 0
 		}
-		c, err := x509.ParseCertificate(block.Bytes)
+		certificate, err := x509.ParseCertificate(block.Bytes)
 		if block.Type != "CERTIFICATE" || err != nil {
 			return nil, false
 		}
-		out = append(out, c)
+		out = append(out, certificate)
 	}
 }
 
@@ -235,9 +235,9 @@ func jsonList(list []string) string {
 	if len(list) == 0 {
 		return "[]"
 	}
-	b, err := json.Marshal(list)
+	data, err := json.Marshal(list)
 	if err != nil { // cannot happen for strings
 		return "[]"
 	}
-	return string(b)
+	return string(data)
 }

@@ -194,12 +194,12 @@ func (d *DanglingController) allowWrite(name string) bool {
 
 // takePending makes a schema no longer pending and returns it. levelExists reports whether its
 // priority level exists, and exists whether the schema itself does.
-func (d *DanglingController) takePending(name string) (s schemaState, levelExists, exists bool) {
+func (d *DanglingController) takePending(name string) (state schemaState, levelExists, exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, name)
-	s, exists = d.schemas[name]
-	return s, d.levels[s.level], exists
+	state, exists = d.schemas[name]
+	return state, d.levels[state.level], exists
 }
 
 // requeue makes a schema pending again, unless it was removed.
@@ -236,11 +236,11 @@ func danglingCondition(level string, levelExists bool) flowcontrolv1.FlowSchemaC
 // otherwise the time of the existing condition. It returns false if the schema has the condition
 // already.
 func (d *DanglingController) conditionToWrite(
-	s schemaState,
+	state schemaState,
 	target flowcontrolv1.FlowSchemaCondition,
 ) (flowcontrolv1.FlowSchemaCondition, bool) {
 	target.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
-	for _, condition := range s.conditions {
+	for _, condition := range state.conditions {
 		if condition.Type != target.Type {
 			continue
 		}
@@ -258,11 +258,11 @@ func (d *DanglingController) conditionToWrite(
 func (d *DanglingController) applyCondition(
 	ctx context.Context,
 	name string,
-	s schemaState,
+	state schemaState,
 	target flowcontrolv1.FlowSchemaCondition,
 ) error {
 	desired := internalclient.NewStatus(flowcontrolv1.SchemeGroupVersion.WithKind("FlowSchema"),
-		internalclient.StatusMetadata{Name: name, UID: s.uid},
+		internalclient.StatusMetadata{Name: name, UID: state.uid},
 		flowcontrolv1.FlowSchemaStatus{Conditions: []flowcontrolv1.FlowSchemaCondition{target}})
 	return d.API.WithManager(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), desired)
 }

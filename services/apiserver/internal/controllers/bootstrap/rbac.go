@@ -51,33 +51,33 @@ func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 		return nil, err
 	}
 	engine := rbac.New()
-	engine.Update(func(tx *rbac.Tx) {
-		for _, r := range defaults.ClusterRoles {
-			tx.Set(r)
+	engine.Update(func(transaction *rbac.Tx) {
+		for _, role := range defaults.ClusterRoles {
+			transaction.Set(role)
 		}
 	})
 	// An aggregated role may be part of another one, so aggregation needs several rounds.
 	for stale := engine.Snapshot().Stale(); len(stale) > 0; stale = engine.Snapshot().Stale() {
-		engine.Update(func(tx *rbac.Tx) {
-			for _, r := range defaults.ClusterRoles {
-				if rules, ok := stale[r.Name]; ok {
-					r.Rules = rules
-					tx.Set(r)
+		engine.Update(func(transaction *rbac.Tx) {
+			for _, role := range defaults.ClusterRoles {
+				if rules, ok := stale[role.Name]; ok {
+					role.Rules = rules
+					transaction.Set(role)
 				}
 			}
 		})
 	}
-	for _, o := range defaults.all() {
+	for _, object := range defaults.rolesThenBindings() {
 		labels := map[string]string{bootstrapLabel: bootstrapValue}
-		maps.Copy(labels, o.GetLabels())
-		o.SetLabels(labels)
-		o.SetAnnotations(map[string]string{autoUpdate: "true"})
+		maps.Copy(labels, object.GetLabels())
+		object.SetLabels(labels)
+		object.SetAnnotations(map[string]string{autoUpdate: "true"})
 	}
 	return defaults, nil
 }
 
-// all returns roles before bindings.
-func (p *policyObjects) all() []registry.Object {
+// rolesThenBindings returns roles before bindings.
+func (p *policyObjects) rolesThenBindings() []registry.Object {
 	var out []registry.Object
 	for _, o := range p.ClusterRoles {
 		out = append(out, o)
@@ -95,12 +95,12 @@ func (p *policyObjects) all() []registry.Object {
 }
 
 // policyPath returns the collection that contains a role or binding.
-func policyPath(o registry.Object) internalclient.Ref {
+func policyPath(object registry.Object) internalclient.Ref {
 	resource := map[string]string{
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
 		rbac.KindRoleBinding: "rolebindings", rbac.KindClusterRoleBinding: "clusterrolebindings",
-	}[rbac.KindOf(o)]
-	return internalclient.Collection(rbacv1.GroupName, "v1", resource, o.GetNamespace())
+	}[rbac.KindOf(object)]
+	return internalclient.Collection(rbacv1.GroupName, "v1", resource, object.GetNamespace())
 }
 
 // reconcileRoles migrates roles of older versions, creates the default roles and bindings, adds
@@ -119,7 +119,7 @@ func (b *Bootstrap) reconcileRoles(ctx context.Context) error {
 	}
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxRoleWrites)
-	for _, o := range target.all() {
+	for _, o := range target.rolesThenBindings() {
 		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o).Named(o.GetName())]) })
 	}
 	if err := group.Wait(); err != nil {

@@ -84,13 +84,13 @@ func (b *Bootstrap) deleteExpiredIdentities(ctx context.Context) error {
 	if err := b.API.ListCached(ctx, path, map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}, &list); err != nil {
 		return err
 	}
-	for _, l := range list.Items {
-		if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil ||
-			b.Now().Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)) {
+	for _, lease := range list.Items {
+		if lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil ||
+			b.Now().Before(lease.Spec.RenewTime.Add(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second)) {
 			continue
 		}
-		opts := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
-		if err := b.API.Delete(ctx, path.Named(l.Name), opts); err != nil && !apierrors.IsNotFound(err) &&
+		opts := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}}
+		if err := b.API.Delete(ctx, path.Named(lease.Name), opts); err != nil && !apierrors.IsNotFound(err) &&
 			!apierrors.IsConflict(err) {
 			return err
 		}

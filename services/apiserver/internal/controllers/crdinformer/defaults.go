@@ -97,14 +97,14 @@ type defaultsFinder struct {
 	nullable bool
 }
 
-// visitSchema visits s, the schema of the field at node, and all schemas below it. depth is the depth
-// of the fields directly below node. s may be nil.
-func (f *defaultsFinder) visitSchema(s *schema, node *pathNode, depth int) {
-	if s == nil {
+// visitSchema visits level, the schema of the field at node, and all schemas below it. depth is the
+// depth of the fields directly below node. level may be nil.
+func (f *defaultsFinder) visitSchema(level *schema, node *pathNode, depth int) {
+	if level == nil {
 		return
 	}
-	eachChild(node, len(s.Properties), maps.Keys(s.Properties), func(name string, below *pathNode) {
-		member := s.Properties[name]
+	eachChild(node, len(level.Properties), maps.Keys(level.Properties), func(name string, below *pathNode) {
+		member := level.Properties[name]
 		if member == nil {
 			return
 		}

@@ -115,12 +115,12 @@ func (s *Syncer) apply(_ context.Context, changes []watchcache.Event, revision i
 		return
 	}
 	for i := range changes {
-		e := changes[i].Entry
+		entry := changes[i].Entry
 		if changes[i].Type == watchcache.Deleted {
-			delete(s.unreadable, e.Key())
-			s.remove(e.Key())
+			delete(s.unreadable, entry.Key())
+			s.remove(entry.Key())
 		} else {
-			s.update(e)
+			s.update(entry)
 		}
 	}
 	s.swap(revision)

@@ -291,13 +291,13 @@ func BenchmarkDefinition(b *testing.B) {
 			for i := range count {
 				definitions = append(definitions, widgets(i, "True", ""))
 			}
-			f := newFixture(b, definitions...)
-			f.waitForSwaps()
+			fixture := newFixture(b, definitions...)
+			fixture.waitForSwaps()
 			body := []string{widgets(count, "True", "")}
 			b.ReportAllocs()
 			for b.Loop() {
-				f.send(body)
-				f.skipSwaps()
+				fixture.send(body)
+				fixture.skipSwaps()
 			}
 		})
 	}

@@ -21,13 +21,13 @@ type servingPeriod struct {
 	cancel context.CancelFunc
 }
 
-// periodFor returns the current period of a definition if the entry e describes the resource in the
+// periodFor returns the current period of a definition if an entry describes the resource in the
 // same way. Otherwise it returns a new period with a slot for each version.
-func (s *Syncer) periodFor(key string, e *objects.Entry, versions int) *servingPeriod {
-	if current := s.defined[key]; current != nil && servesSame(current.period.entry, e) {
+func (s *Syncer) periodFor(key string, entry *objects.Entry, versions int) *servingPeriod {
+	if current := s.defined[key]; current != nil && servesSame(current.period.entry, entry) {
 		return current.period
 	}
-	p := &servingPeriod{entry: e, slot: s.nextSlot}
+	p := &servingPeriod{entry: entry, slot: s.nextSlot}
 	if p.slot > apiset.MaxSlots-versions {
 		p.slot = 0
 	}

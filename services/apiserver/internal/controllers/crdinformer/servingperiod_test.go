@@ -24,8 +24,8 @@ func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 	annotated := func(body, text string) string {
 		return strings.Replace(body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"a":%q},`, text), 1)
 	}
-	f := newFixture(t, described("first"))
-	f.waitForSwaps()
+	fixture := newFixture(t, described("first"))
+	fixture.waitForSwaps()
 	for name, test := range map[string]struct {
 		body string
 		ends bool
@@ -36,17 +36,17 @@ func TestOnlyChangesThatAffectObjectsEndPeriod(t *testing.T) {
 		"not established":   {body: widgets(1, "False", `,"description":"first"`)}, // its store ends them
 		"no served version": {body: strings.Replace(described("first"), `"served":true`, `"served":false`, 1), ends: true},
 	} {
-		f.send([]string{described("first")})
-		f.waitForSwaps()
-		before := servedResource(f)
-		f.send([]string{test.body})
-		f.waitForSwaps()
+		fixture.send([]string{described("first")})
+		fixture.waitForSwaps()
+		before := servedResource(fixture)
+		fixture.send([]string{test.body})
+		fixture.waitForSwaps()
 		if test.ends {
 			<-before.DefinitionContext.Done() // shortly after the new definition is served
 		} else if before.DefinitionContext.Err() != nil {
 			t.Errorf("%s: got ended watches, want them to continue", name)
 		}
-		if after := servedResource(f); after != nil && (after.Slot == before.Slot) == test.ends {
+		if after := servedResource(fixture); after != nil && (after.Slot == before.Slot) == test.ends {
 			t.Errorf("%s: got slot %d after %d, want another one: %t", name, after.Slot, before.Slot, test.ends)
 		}
 	}

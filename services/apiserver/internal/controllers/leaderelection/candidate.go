@@ -136,12 +136,12 @@ func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, erro
 // bestCandidate returns the candidate that the strategy OldestEmulationVersion elects: the first
 // one in the order of compareCandidates. It returns nil if no candidate has valid versions.
 func bestCandidate(all []*candidate) (chosen *candidate) {
-	for _, c := range all {
-		if !c.hasVersions() {
+	for _, contender := range all {
+		if !contender.hasVersions() {
 			continue
 		}
-		if chosen == nil || compareCandidates(c, chosen) < 0 {
-			chosen = c
+		if chosen == nil || compareCandidates(contender, chosen) < 0 {
+			chosen = contender
 		}
 	}
 	return chosen

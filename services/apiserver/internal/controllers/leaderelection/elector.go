@@ -137,11 +137,11 @@ func (e *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 }
 
 // durationOf returns how long a holder keeps the Lease after it last wrote it.
-func (e *elector) durationOf(l *coordinationv1.Lease) time.Duration {
-	if l.Spec.LeaseDurationSeconds == nil {
+func (e *elector) durationOf(lease *coordinationv1.Lease) time.Duration {
+	if lease.Spec.LeaseDurationSeconds == nil {
 		return leaseDuration
 	}
-	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
 }
 
 // release releases the Lease if this replica holds it, so that another replica can acquire it

@@ -112,10 +112,10 @@ func (w *worker) deleteCandidate(ctx context.Context, c *candidate) error {
 }
 
 // ping asks a candidate to report that it is alive, by writing its pingTime.
-func (w *worker) ping(ctx context.Context, c *candidate, now time.Time) error {
-	pinged := c.DeepCopy()
-	pinged.Spec.PingTime = &metav1.MicroTime{Time: c.nextPingTime(now)}
-	name := namespacedName{namespace: c.Namespace, name: c.Name}
+func (w *worker) ping(ctx context.Context, contender *candidate, now time.Time) error {
+	pinged := contender.DeepCopy()
+	pinged.Spec.PingTime = &metav1.MicroTime{Time: contender.nextPingTime(now)}
+	name := namespacedName{namespace: contender.Namespace, name: contender.Name}
 	if err := w.API.Update(ctx, name.candidateRef(), pinged, nil); err != nil && !isConcurrentWrite(err) {
 		return fmt.Errorf("candidate %s: %w", name, err)
 	}
@@ -124,12 +124,12 @@ func (w *worker) ping(ctx context.Context, c *candidate, now time.Time) error {
 
 // readLease returns the current state of a lease, or nil if it does not exist.
 func (w *worker) readLease(ctx context.Context, name namespacedName) (*coordinationv1.Lease, error) {
-	var l coordinationv1.Lease
-	err := w.API.Get(ctx, name.leaseRef(), &l)
+	var lease coordinationv1.Lease
+	err := w.API.Get(ctx, name.leaseRef(), &lease)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return &l, err
+	return &lease, err
 }
 
 // isUnheld reports whether a lease does not exist (nil), has no holder or has expired.
@@ -139,11 +139,11 @@ func isUnheld(l *coordinationv1.Lease, now time.Time) bool {
 
 // expiry returns when a lease expires unless its holder renews it. It returns the zero time if the
 // lease was never renewed.
-func expiry(l *coordinationv1.Lease) time.Time {
-	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+func expiry(lease *coordinationv1.Lease) time.Time {
+	if lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return time.Time{}
 	}
-	return l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)
+	return lease.Spec.RenewTime.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second)
 }
 
 // electionDue reports whether an election is due for a lease: the lease has no holder or the wrong
@@ -247,12 +247,12 @@ func startLease(spec *coordinationv1.LeaseSpec, now time.Time) {
 	spec.RenewTime = &metav1.MicroTime{Time: now}
 }
 
-// setHolder makes a candidate the holder of a lease that has no holder. l is the current lease, or
+// setHolder makes a candidate the holder of a lease that has no holder. lease is the current lease, or
 // nil.
-func setHolder(spec *coordinationv1.LeaseSpec, l *coordinationv1.Lease, chosen *candidate, now time.Time) {
-	if l != nil && valueOf(l.Spec.HolderIdentity) != chosen.Name {
+func setHolder(spec *coordinationv1.LeaseSpec, lease *coordinationv1.Lease, chosen *candidate, now time.Time) {
+	if lease != nil && valueOf(lease.Spec.HolderIdentity) != chosen.Name {
 		transitions := int32(1)
-		if previous := l.Spec.LeaseTransitions; previous != nil {
+		if previous := lease.Spec.LeaseTransitions; previous != nil {
 			transitions += *previous
 		}
 		spec.LeaseTransitions = &transitions

@@ -41,16 +41,16 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	previous := m.custom
 	m.custom = make(map[schema.GroupResource]*customRecord, len(all))
 	for _, d := range all {
-		c := &customRecord{record: newCustomRecord(d), attempted: make(chan struct{})}
-		r := c.record.resources[0]
-		if before := previous[r]; before != nil && reflect.DeepEqual(before.record, c.record) {
-			c = before
+		record := &customRecord{record: newCustomRecord(d), attempted: make(chan struct{})}
+		resource := record.record.resources[0]
+		if before := previous[resource]; before != nil && reflect.DeepEqual(before.record, record.record) {
+			record = before
 		}
-		m.custom[r] = c
+		m.custom[resource] = record
 	}
-	for r, c := range previous {
-		if m.custom[r] != c {
-			c.closeAttempted() // so that waiting writes wait for the replacement instead
+	for resource, record := range previous {
+		if m.custom[resource] != record {
+			record.closeAttempted() // so that waiting writes wait for the replacement instead
 		}
 	}
 	m.signal()
@@ -77,13 +77,13 @@ func newCustomRecord(definition *apiextensionsv1.CustomResourceDefinition) recor
 		},
 	}
 	for i := range definition.Spec.Versions {
-		v := &definition.Spec.Versions[i]
-		version := schema.GroupVersion{Group: definition.Spec.Group, Version: v.Name}.String()
+		crdVersion := &definition.Spec.Versions[i]
+		version := schema.GroupVersion{Group: definition.Spec.Group, Version: crdVersion.Name}.String()
 		rec.decodable = append(rec.decodable, version)
-		if v.Served {
+		if crdVersion.Served {
 			rec.served = append(rec.served, version)
 		}
-		if v.Storage {
+		if crdVersion.Storage {
 			rec.encoding = version
 		}
 	}

@@ -135,11 +135,11 @@ func (m *Manager) Update(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", rec.resources[0], err))
 		}
 		m.mu.Lock()
-		for _, r := range rec.resources {
+		for _, resource := range rec.resources {
 			if err == nil {
-				delete(m.pending, r)
-			} else if _, ok := m.pending[r]; ok {
-				m.pending[r] = err
+				delete(m.pending, resource)
+			} else if _, ok := m.pending[resource]; ok {
+				m.pending[resource] = err
 			}
 		}
 		m.mu.Unlock()
@@ -206,12 +206,12 @@ func (m *Manager) publish(ctx context.Context, rec *record) error {
 	return err
 }
 
-// setServerVersion sets the versions of this replica in the status of storageVersion. It returns false if storageVersion is
-// already up to date.
+// setServerVersion sets the versions of this replica in the status of a StorageVersion. It returns
+// false if they are up to date.
 func (m *Manager) setServerVersion(storageVersion *apiserverinternalv1alpha1.StorageVersion, rec *record) bool {
 	status := &storageVersion.Status
 	before := status.DeepCopy()
-	own := apiserverinternalv1alpha1.ServerStorageVersion{
+	serverVersion := apiserverinternalv1alpha1.ServerStorageVersion{
 		APIServerID:       m.identity,
 		EncodingVersion:   rec.encoding,
 		DecodableVersions: rec.decodable,
@@ -219,9 +219,9 @@ func (m *Manager) setServerVersion(storageVersion *apiserverinternalv1alpha1.Sto
 	}
 	isOwn := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }
 	if i := slices.IndexFunc(status.StorageVersions, isOwn); i >= 0 {
-		status.StorageVersions[i] = own
+		status.StorageVersions[i] = serverVersion
 	} else {
-		status.StorageVersions = append(status.StorageVersions, own)
+		status.StorageVersions = append(status.StorageVersions, serverVersion)
 	}
 	m.setCommonVersion(storageVersion, before)
 	return !reflect.DeepEqual(before, status)

@@ -45,12 +45,12 @@ type (
 
 // parseDocument decodes the type and metadata of an object.
 func parseDocument(raw []byte) (*document, error) {
-	t, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	defer t.Release()
-	return documentFrom(t)
+	defer doc.Release()
+	return documentFrom(doc)
 }
 
 // documentFrom returns the type and metadata of a parsed object.
@@ -59,10 +59,10 @@ func documentFrom(doc *tape.Doc) (*document, error) {
 		return nil, errors.New("it is not a JSON object")
 	}
 	converted := &document{raw: doc.Raw(), apiVersion: stringField(doc, tape.Root, "apiVersion"), kind: stringField(doc, tape.Root, "kind")}
-	if m := doc.Find(tape.Root, "metadata"); m != tape.None {
-		converted.metadata = doc.Text(m)
-		if doc.Kind(m) == tape.Object {
-			converted.identity = identity{stringField(doc, m, "name"), stringField(doc, m, "namespace"), stringField(doc, m, "uid")}
+	if metadata := doc.Find(tape.Root, "metadata"); metadata != tape.None {
+		converted.metadata = doc.Text(metadata)
+		if doc.Kind(metadata) == tape.Object {
+			converted.identity = identity{stringField(doc, metadata, "name"), stringField(doc, metadata, "namespace"), stringField(doc, metadata, "uid")}
 		}
 	}
 	return converted, nil

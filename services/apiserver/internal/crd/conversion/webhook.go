@@ -78,12 +78,12 @@ type Webhook struct {
 }
 
 // New returns a converter that calls the webhook of a definition; nil if it has none.
-func New(caller Caller, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
-	c := d.Spec.Conversion
+func New(caller Caller, definition *apiextensionsv1.CustomResourceDefinition) *Webhook {
+	c := definition.Spec.Conversion
 	if c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil || c.Webhook.ClientConfig == nil {
 		return nil
 	}
-	webhook := &Webhook{caller: caller, name: d.Name, group: d.Spec.Group, v1beta1: usesV1beta1(c.Webhook.ConversionReviewVersions)}
+	webhook := &Webhook{caller: caller, name: definition.Name, group: definition.Spec.Group, v1beta1: usesV1beta1(c.Webhook.ConversionReviewVersions)}
 	config := c.Webhook.ClientConfig
 	webhook.hook.CABundle = config.CABundle
 	if config.URL != nil {

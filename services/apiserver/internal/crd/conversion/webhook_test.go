@@ -283,10 +283,10 @@ func TestInvalidResponsesAreRejected(t *testing.T) {
 // ignored.
 func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	webhook := startWebhook(t)
-	webhook.change = changeObject(func(o, m map[string]any) {
-		m["labels"], m["annotations"] = map[string]any{"new": "1"}, nil
-		m["finalizers"], m["generation"], m["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
-		m["resourceVersion"] = "7"
+	webhook.change = changeObject(func(o, members map[string]any) {
+		members["labels"], members["annotations"] = map[string]any{"new": "1"}, nil
+		members["finalizers"], members["generation"], members["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
+		members["resourceVersion"] = "7"
 		o["spec"] = map[string]any{"host": "h"}
 	})
 	out, err := webhook.newConversion(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")

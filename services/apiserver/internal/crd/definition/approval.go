@@ -34,10 +34,10 @@ func IsProtected(group string) bool {
 }
 
 // ApprovalOf returns the approval of a definition and its explanation.
-func ApprovalOf(d *v1.CustomResourceDefinition) (Approval, string) {
+func ApprovalOf(definition *v1.CustomResourceDefinition) (Approval, string) {
 	const reference = ", see https://github.com/kubernetes/enhancements/pull/1111"
 	needed := fmt.Sprintf("protected groups must have approval annotation %q", v1.KubeAPIApprovedAnnotation)
-	text := d.Annotations[v1.KubeAPIApprovedAnnotation]
+	text := definition.Annotations[v1.KubeAPIApprovedAnnotation]
 	page, err := url.ParseRequestURI(text)
 	switch {
 	case text == "":

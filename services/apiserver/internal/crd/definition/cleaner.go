@@ -86,11 +86,11 @@ type cleanup struct {
 func (c *cleanup) run(ctx context.Context) {
 	pause := firstCountPause
 	for {
-		d, revision := c.terminating()
-		if d == nil {
+		definition, revision := c.terminating()
+		if definition == nil {
 			return
 		}
-		err := c.runStep(ctx, d, revision)
+		err := c.runStep(ctx, definition, revision)
 		if ctx.Err() != nil {
 			return
 		}
@@ -112,18 +112,18 @@ func (c *cleanup) terminating() (*v1.CustomResourceDefinition, int64) {
 	if !ok {
 		return nil, 0
 	}
-	d, err := SummaryOf(entry)
-	if err != nil || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
+	definition, err := SummaryOf(entry)
+	if err != nil || definition.DeletionTimestamp == nil || !slices.Contains(definition.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		return nil, 0
 	}
-	return d, entry.Revision
+	return definition, entry.Revision
 }
 
 // runStep runs the next step of the cleanup. The replica that sets the condition to "in progress"
 // deletes at once. A replica that finds the condition set deletes later, and only while the number
 // of objects does not fall.
 func (c *cleanup) runStep(ctx context.Context, definition *v1.CustomResourceDefinition, revision int64) error {
-	write := &statusWrite{client: c.Client, d: definition, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
+	write := &statusWrite{client: c.Client, definition: definition, revision: revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
 	terminating := findCondition(&definition.Status, v1.Terminating)
 	switch {
 	case !c.Definable(definition.Spec.Group, definition.Spec.Names.Plural):
@@ -158,8 +158,8 @@ func (c *cleanup) deleteAndCount(ctx context.Context, write *statusWrite) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	group := write.d.Spec.Group
-	resource := write.d.Spec.Names.Plural
+	group := write.definition.Spec.Group
+	resource := write.definition.Spec.Names.Plural
 
 	// 1. Count the objects. While their number falls, another replica deletes them.
 	before := c.remaining
@@ -185,7 +185,7 @@ func (c *cleanup) deleteAndCount(ctx context.Context, write *statusWrite) error 
 	}
 
 	// 3. Report that objects remain for long.
-	terminating := findCondition(&write.d.Status, v1.Terminating)
+	terminating := findCondition(&write.definition.Status, v1.Terminating)
 	isOverdue := terminating.Reason == "InstanceDeletionInProgress" &&
 		write.now.Sub(terminating.LastTransitionTime.Time) > confirmTimeout
 	if c.remaining > 0 && isOverdue {

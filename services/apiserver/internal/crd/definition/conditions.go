@@ -126,11 +126,11 @@ func hasInvalidCABundle(d *v1.CustomResourceDefinition) bool {
 
 // approvalCondition returns the condition on the approval annotation, or nil for a group that is
 // not protected.
-func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
-	if !IsProtected(d.Spec.Group) {
+func approvalCondition(definition *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+	if !IsProtected(definition.Spec.Group) {
 		return nil
 	}
-	state, message := ApprovalOf(d)
+	state, message := ApprovalOf(definition)
 	reason := map[Approval]string{
 		ApprovalMissing: "MissingAnnotation", ApprovalInvalid: "InvalidAnnotation",
 		Approved: "ApprovedAnnotation", Unapproved: "UnapprovedAnnotation",
@@ -140,12 +140,12 @@ func approvalCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinit
 
 // nonStructuralCondition returns the condition for schemas that were stored before they had to be
 // structural. It returns nil if all schemas are structural.
-func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+func nonStructuralCondition(definition *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	var errs field.ErrorList
-	if d.Spec.PreserveUnknownFields {
+	if definition.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false"))
 	}
-	for i, version := range d.Spec.Versions {
+	for i, version := range definition.Spec.Versions {
 		if version.Schema == nil || version.Schema.OpenAPIV3Schema == nil {
 			continue
 		}
@@ -165,10 +165,10 @@ func nonStructuralCondition(d *v1.CustomResourceDefinition) *v1.CustomResourceDe
 }
 
 // Terminate marks a definition whose deletion starts. Its objects are deleted first.
-func Terminate(d *v1.CustomResourceDefinition, now metav1.Time) {
-	if !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
-		d.Finalizers = append(d.Finalizers, v1.CustomResourceCleanupFinalizer)
+func Terminate(definition *v1.CustomResourceDefinition, now metav1.Time) {
+	if !slices.Contains(definition.Finalizers, v1.CustomResourceCleanupFinalizer) {
+		definition.Finalizers = append(definition.Finalizers, v1.CustomResourceCleanupFinalizer)
 	}
-	SetCondition(&d.Status, *newCondition(v1.Terminating, true, "InstanceDeletionPending",
+	SetCondition(&definition.Status, *newCondition(v1.Terminating, true, "InstanceDeletionPending",
 		"CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"), now)
 }

@@ -112,13 +112,13 @@ func (c *Controller) apply(ctx context.Context, changes []watchcache.Event, _ in
 // addDefinition adds a definition to names, or replaces it. A definition that cannot be decoded
 // keeps its names, so that no other definition gets them.
 func (c *Controller) addDefinition(entry *objects.Entry) {
-	d, err := SummaryOf(entry)
+	definition, err := SummaryOf(entry)
 	if err != nil {
 		c.Logger.Error("failed to decode a CustomResourceDefinition", "definition", entry.Name(), "error", err)
 		return
 	}
-	c.names.Put(groupOf(entry.Name()), NewNameClaim(d, entry.CreateRevision))
-	c.summaries[entry] = d
+	c.names.Put(groupOf(entry.Name()), NewNameClaim(definition, entry.CreateRevision))
+	c.summaries[entry] = definition
 }
 
 // writeStatuses updates the statuses of changed definitions and retries failed ones.
@@ -179,10 +179,10 @@ func (c *Controller) writeStatus(ctx context.Context, name string) error {
 	if definition.DeletionTimestamp != nil {
 		c.cleaner.start(ctx, name, decision.Established)
 	}
-	w := &statusWrite{client: c.Client, d: definition, revision: entry.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
-	if !setStatus(definition, decision, w.now) {
+	write := &statusWrite{client: c.Client, definition: definition, revision: entry.Revision, now: metav1.NewTime(c.Now().UTC().Truncate(time.Second))}
+	if !setStatus(definition, decision, write.now) {
 		return nil
 	}
-	_, err := w.patchStatus(ctx)
+	_, err := write.patchStatus(ctx)
 	return err
 }

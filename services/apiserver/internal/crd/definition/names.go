@@ -42,10 +42,10 @@ type Conflict struct {
 }
 
 // NewNameClaim returns the claim of a definition that was created at a revision.
-func NewNameClaim(d *v1.CustomResourceDefinition, created int64) NameClaim {
+func NewNameClaim(definition *v1.CustomResourceDefinition, created int64) NameClaim {
 	return NameClaim{
-		Name: d.Name, Created: created, Requested: d.Spec.Names, Accepted: d.Status.AcceptedNames,
-		Established: IsTrue(d, v1.Established), InvalidWebhook: hasInvalidCABundle(d),
+		Name: definition.Name, Created: created, Requested: definition.Spec.Names, Accepted: definition.Status.AcceptedNames,
+		Established: IsTrue(definition, v1.Established), InvalidWebhook: hasInvalidCABundle(definition),
 	}
 }
 

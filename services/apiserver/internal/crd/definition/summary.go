@@ -39,12 +39,12 @@ var (
 )
 
 // SummaryOf decodes the summary of an entry of the watch cache.
-func SummaryOf(e *objects.Entry) (*v1.CustomResourceDefinition, error) {
-	d, err := DecodeSummary(e.Summary())
-	if err == nil && d.Spec.PreserveUnknownFields {
-		return DecodeSummary(e.Stored())
+func SummaryOf(entry *objects.Entry) (*v1.CustomResourceDefinition, error) {
+	definition, err := DecodeSummary(entry.Summary())
+	if err == nil && definition.Spec.PreserveUnknownFields {
+		return DecodeSummary(entry.Stored())
 	}
-	return d, err
+	return definition, err
 }
 
 // DecodeSummary decodes a stored definition without managed fields and schemas. If the definition

@@ -15,10 +15,10 @@ import (
 
 // statusWrite is a change of the status of a definition at a known revision.
 type statusWrite struct {
-	client   Client
-	d        *v1.CustomResourceDefinition
-	revision int64
-	now      metav1.Time
+	client     Client
+	definition *v1.CustomResourceDefinition
+	revision   int64
+	now        metav1.Time
 }
 
 // patchStatus writes only the status. It returns what sendPatch returns.
@@ -35,9 +35,9 @@ func (w *statusWrite) sendPatch(
 	preconditions ...storage.Precondition,
 ) (bool, error) {
 	metadata["resourceVersion"] = strconv.FormatInt(w.revision, 10)
-	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
+	err := w.client.PatchStatus(ctx, w.definition.Name, map[string]any{
 		"metadata": metadata,
-		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
+		"status":   map[string]any{"conditions": w.definition.Status.Conditions, "acceptedNames": namesPatch(&w.definition.Status.AcceptedNames)},
 	}, preconditions...)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil
@@ -47,7 +47,7 @@ func (w *statusWrite) sendPatch(
 
 // recordProgress records the progress of the deletion.
 func (w *statusWrite) recordProgress(ctx context.Context, reason, message string) (bool, error) {
-	SetCondition(&w.d.Status, *newCondition(v1.Terminating, true, reason, message), w.now)
+	SetCondition(&w.definition.Status, *newCondition(v1.Terminating, true, reason, message), w.now)
 	return w.patchStatus(ctx)
 }
 
@@ -57,7 +57,7 @@ func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err erro
 		return err
 	}
 	condition := newCondition(v1.Terminating, true, "InstanceDeletionFailed", prefix+err.Error())
-	if changed := SetCondition(&w.d.Status, *condition, w.now); changed {
+	if changed := SetCondition(&w.definition.Status, *condition, w.now); changed {
 		_, _ = w.patchStatus(ctx) // the caller gets the original error
 	}
 	return err
@@ -65,8 +65,8 @@ func (w *statusWrite) recordFailure(ctx context.Context, prefix string, err erro
 
 // removeFinalizer removes the finalizer of a definition whose objects are gone.
 func (w *statusWrite) removeFinalizer(ctx context.Context, reason, message string, preconditions ...storage.Precondition) error {
-	SetCondition(&w.d.Status, *newCondition(v1.Terminating, false, reason, message), w.now)
-	finalizers := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool {
+	SetCondition(&w.definition.Status, *newCondition(v1.Terminating, false, reason, message), w.now)
+	finalizers := slices.DeleteFunc(slices.Clone(w.definition.Finalizers), func(f string) bool {
 		return f == v1.CustomResourceCleanupFinalizer
 	})
 	_, err := w.sendPatch(ctx, map[string]any{"finalizers": finalizers}, preconditions...)
@@ -81,11 +81,11 @@ func groupOf(name string) string {
 
 // namesPatch returns the merge patch that sets the names. nil removes a name.
 func namesPatch(names *v1.CustomResourceDefinitionNames) map[string]any {
-	text := func(s string) any {
-		if s == "" {
+	text := func(value string) any {
+		if value == "" {
 			return nil
 		}
-		return s
+		return value
 	}
 	list := func(l []string) any {
 		if len(l) == 0 {

@@ -28,11 +28,11 @@ type columnTable struct {
 }
 
 // columnTableOf returns the columns of a version. Versions without additional columns share one.
-func (m *Maker) columnTableOf(v *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
-	if len(v.AdditionalPrinterColumns) > 0 {
-		return newColumnTable(v)
+func (m *Maker) columnTableOf(version *apiextensionsv1.CustomResourceDefinitionVersion) *columnTable {
+	if len(version.AdditionalPrinterColumns) > 0 {
+		return newColumnTable(version)
 	}
-	m.defaultTableOnce.Do(func() { m.defaultTable = newColumnTable(v) })
+	m.defaultTableOnce.Do(func() { m.defaultTable = newColumnTable(version) })
 	return m.defaultTable
 }
 
@@ -123,11 +123,11 @@ func (t *columnTable) rowCells(doc []byte, decodeObject func() (registry.Object,
 				cells[i] = t.format[i](nil) // every object has a name, which may be empty
 			}
 		default:
-			v, err := decodeJSON(values[pathIndex])
+			value, err := decodeJSON(values[pathIndex])
 			if err != nil {
 				return nil, fmt.Errorf("column %s: %w", t.columns[i].Name, err)
 			}
-			cells[i] = t.format[i](v)
+			cells[i] = t.format[i](value)
 		}
 	}
 	return cells, nil

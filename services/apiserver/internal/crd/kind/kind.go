@@ -47,20 +47,20 @@ var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kin
 
 // All returns a kind for each served version of a definition, in the order of the definition. The
 // names of the definition must be accepted, and it must not change afterwards.
-func (m *Maker) All(d *CRD) []*registry.Kind {
+func (m *Maker) All(definition *CRD) []*registry.Kind {
 	var kinds, unserved []*registry.Kind
-	f := m.newFamily(d)
-	for i := range d.Spec.Versions {
-		v := &d.Spec.Versions[i]
-		k := m.newKind(d, v, f.versions[v.Name])
+	versions := m.newFamily(definition)
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
+		kind := m.newKind(definition, v, versions.versions[v.Name])
 		if v.Served {
-			kinds = append(kinds, k)
+			kinds = append(kinds, kind)
 		} else {
-			unserved = append(unserved, k)
+			unserved = append(unserved, kind)
 		}
 	}
-	for _, k := range kinds {
-		k.UnservedVersions = unserved
+	for _, kind := range kinds {
+		kind.UnservedVersions = unserved
 	}
 	return kinds
 }
@@ -112,12 +112,12 @@ func (d *CRD) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.
 
 // Schema returns the schema of a version, or nil if it has none.
 func (f *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	d, err := f.decode()
+	definition, err := f.decode()
 	if err != nil {
 		return nil, err
 	}
-	for i := range d.Spec.Versions {
-		if v := &d.Spec.Versions[i]; v.Name == version && v.Schema != nil {
+	for i := range definition.Spec.Versions {
+		if v := &definition.Spec.Versions[i]; v.Name == version && v.Schema != nil {
 			return v.Schema.OpenAPIV3Schema, nil
 		}
 	}
@@ -194,10 +194,10 @@ func (m *Maker) newKind(definition *CRD, version *apiextensionsv1.CustomResource
 }
 
 // storageVersion returns the name of the version in which objects are stored.
-func storageVersion(d *CRD) string {
-	for i := range d.Spec.Versions {
-		if d.Spec.Versions[i].Storage {
-			return d.Spec.Versions[i].Name
+func storageVersion(definition *CRD) string {
+	for i := range definition.Spec.Versions {
+		if definition.Spec.Versions[i].Storage {
+			return definition.Spec.Versions[i].Name
 		}
 	}
 	return ""
@@ -214,11 +214,11 @@ func deprecationWarning(definition *CRD, crdVersion *apiextensionsv1.CustomResou
 	}
 	replacement := ""
 	for i := range definition.Spec.Versions {
-		other := &definition.Spec.Versions[i]
-		isLater := version.CompareKubeAwareVersionStrings(crdVersion.Name, other.Name) < 0
-		isLatest := replacement == "" || version.CompareKubeAwareVersionStrings(replacement, other.Name) < 0
-		if other.Served && !other.Deprecated && isLater && isLatest {
-			replacement = other.Name
+		candidate := &definition.Spec.Versions[i]
+		isLater := version.CompareKubeAwareVersionStrings(crdVersion.Name, candidate.Name) < 0
+		isLatest := replacement == "" || version.CompareKubeAwareVersionStrings(replacement, candidate.Name) < 0
+		if candidate.Served && !candidate.Deprecated && isLater && isLatest {
+			replacement = candidate.Name
 		}
 	}
 	text := fmt.Sprintf("%s/%s %s is deprecated", definition.Spec.Group, crdVersion.Name, definition.Spec.Names.Kind)

@@ -58,18 +58,18 @@ func namedType(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 func scalarAtom(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
 // typeRefOf returns the rule of a field. preserve states that unknown fields are allowed above it.
-func typeRefOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
-	if s == nil || isUntyped(s) {
+func typeRefOf(props *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
+	if props == nil || isUntyped(props) {
 		return namedType(deducedType)
 	}
-	return smd.TypeRef{Inlined: atomOf(s, preserve)}
+	return smd.TypeRef{Inlined: atomOf(props, preserve)}
 }
 
 // isUntyped reports whether a schema has neither a type nor a keyword that implies one.
-func isUntyped(s *apiextensionsv1.JSONSchemaProps) bool {
-	impliesObject := s.XEmbeddedResource || s.XMapType != nil || len(s.Properties) > 0 || s.AdditionalProperties != nil
-	impliesList := s.XListType != nil || s.Items != nil
-	return s.Type == "" && !impliesObject && !impliesList
+func isUntyped(props *apiextensionsv1.JSONSchemaProps) bool {
+	impliesObject := props.XEmbeddedResource || props.XMapType != nil || len(props.Properties) > 0 || props.AdditionalProperties != nil
+	impliesList := props.XListType != nil || props.Items != nil
+	return props.Type == "" && !impliesObject && !impliesList
 }
 
 // atomOf returns the rule of a value by its type.
@@ -168,10 +168,10 @@ func listOf(schemaProps *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.Li
 
 // decodeJSON returns a JSON value as a Go value.
 func decodeJSON(raw []byte) (v any, err error) {
-	d, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	return d.Any(tape.Root), nil
+	defer doc.Release()
+	return doc.Any(tape.Root), nil
 }

@@ -59,12 +59,12 @@ func specChanged(a, b map[string]any, hasStatus bool) bool {
 	isCompared := func(name string) bool {
 		return name != "metadata" && name != "apiVersion" && name != "kind" && (name != "status" || !hasStatus)
 	}
-	for name, v := range a {
+	for name, value := range a {
 		if !isCompared(name) {
 			continue
 		}
 		other, ok := b[name]
-		if !ok || !tape.EqualValues(v, other) && !semantic.Equal(v, other) {
+		if !ok || !tape.EqualValues(value, other) && !semantic.Equal(value, other) {
 			return true
 		}
 	}

@@ -65,12 +65,12 @@ type versionSchema struct {
 }
 
 // newVersionSchema returns the schema of a version.
-func newVersionSchema(maker *Maker, f *family, d *CRD, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
-	compiled := &versionSchema{family: f, maker: maker, preserveUnknown: d.Spec.PreserveUnknownFields, version: v.Name}
-	compiled.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
-	if v.Subresources != nil {
-		compiled.scale = v.Subresources.Scale
-		compiled.status = v.Subresources.Status != nil
+func newVersionSchema(maker *Maker, f *family, d *CRD, version *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
+	compiled := &versionSchema{family: f, maker: maker, preserveUnknown: d.Spec.PreserveUnknownFields, version: version.Name}
+	compiled.readSchema = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(version.Name) }
+	if version.Subresources != nil {
+		compiled.scale = version.Subresources.Scale
+		compiled.status = version.Subresources.Status != nil
 	}
 	compiled.program = schema.NewLazy(func() (*schema.Program, error) {
 		props, err := compiled.readSchema()
@@ -84,11 +84,11 @@ func newVersionSchema(maker *Maker, f *family, d *CRD, v *apiextensionsv1.Custom
 		if err != nil || props == nil {
 			return nil, err
 		}
-		p, err := compiled.program.Get()
+		program, err := compiled.program.Get()
 		if err != nil {
 			return nil, err
 		}
-		return maker.Rules.Compile(props, p), nil
+		return maker.Rules.Compile(props, program), nil
 	})
 	compiled.merge = sync.OnceValue(func() mergeSchema {
 		props, err := compiled.readSchema()
@@ -117,11 +117,11 @@ func (s *versionSchema) newDocument() *registry.Document {
 // estimateCost implements Document.EstimateCost. If the schema cannot be compiled, the cost is the
 // length of the document.
 func (s *versionSchema) estimateCost(doc []byte, cbor bool) int {
-	p, err := s.program.Get()
+	program, err := s.program.Get()
 	if err != nil {
 		return len(doc)
 	}
-	return p.EstimateSize(doc, cbor)
+	return program.EstimateSize(doc, cbor)
 }
 
 // validate implements Document.Validate. It checks the object against the schema, and then

@@ -44,12 +44,12 @@ func (s *versionSchema) normalize(raw []byte, documentOptions registry.DocumentO
 
 	// 3. Normalize it according to the schema of its version.
 	if documentOptions.OtherVersion {
-		other := s.schemaOf(doc)
-		if other == nil {
+		bodyVersion := s.schemaOf(doc)
+		if bodyVersion == nil {
 			out.Doc = doc.Raw()
 			return out, nil
 		}
-		if program, err = other.program.Get(); err != nil {
+		if program, err = bodyVersion.program.Get(); err != nil {
 			return out, err
 		}
 	}
@@ -89,9 +89,9 @@ func cleanMetadata(doc *tape.Doc, wantUnknown, dropMalformed bool) (*tape.Doc, [
 	if string(clean) == string(raw[start:end]) {
 		return doc, paths, nil
 	}
-	all := make([]byte, 0, len(raw)+len(clean))
-	all = append(append(append(all, raw[:start]...), clean...), raw[end:]...)
-	next, err := tape.Parse(all)
+	merged := make([]byte, 0, len(raw)+len(clean))
+	merged = append(append(append(merged, raw[:start]...), clean...), raw[end:]...)
+	next, err := tape.Parse(merged)
 	if err != nil {
 		return doc, nil, err
 	}
@@ -114,21 +114,21 @@ func (f *family) parseStored(raw []byte) (*tape.Doc, string, error) {
 		return nil, "", err
 	}
 	version := versionOf(doc)
-	s := f.versions[version]
-	if s == nil { // the version no longer exists
+	compiled := f.versions[version]
+	if compiled == nil { // the version no longer exists
 		return doc, version, nil
 	}
-	doc, err = s.shapeStored(doc, false)
+	doc, err = compiled.shapeStored(doc, false)
 	return doc, version, err
 }
 
 // versionOf returns the version in a document's apiVersion.
-func versionOf(d *tape.Doc) string {
-	v := d.Find(tape.Root, "apiVersion")
-	if v == tape.None || d.Kind(v) != tape.String {
+func versionOf(doc *tape.Doc) string {
+	value := doc.Find(tape.Root, "apiVersion")
+	if value == tape.None || doc.Kind(value) != tape.String {
 		return ""
 	}
-	name := d.String(v)
+	name := doc.String(value)
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
@@ -175,29 +175,29 @@ func (s *versionSchema) shapeStored(doc *tape.Doc, converted bool) (*tape.Doc, e
 
 // shapeConverted returns the served form of a document that was converted to this version.
 func (s *versionSchema) shapeConverted(raw []byte) (*tape.Doc, error) {
-	d, err := tape.Parse(raw)
+	doc, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	return s.shapeStored(d, true)
+	return s.shapeStored(doc, true)
 }
 
 // textOf returns the text of a document and releases the document.
-func textOf(d *tape.Doc, err error) ([]byte, error) {
+func textOf(doc *tape.Doc, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	return d.Raw(), nil
+	defer doc.Release()
+	return doc.Raw(), nil
 }
 
 // parseServed implements registry.Document.
 func (s *versionSchema) parseServed(ctx context.Context, raw []byte) (*tape.Doc, error) {
-	d, version, err := s.parseStored(raw)
+	doc, version, err := s.parseStored(raw)
 	if err != nil || version == s.version {
-		return d, err
+		return doc, err
 	}
-	data, _ := textOf(d, nil)
+	data, _ := textOf(doc, nil)
 	converted, err := s.convertDocuments(ctx, [][]byte{data}, s.version)
 	if err != nil {
 		return nil, err

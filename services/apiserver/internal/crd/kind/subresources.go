@@ -46,25 +46,25 @@ func (s *versionSchema) newScale() *registry.Scale {
 		Path:                     splitPath(spec),
 		AllowUnconditionalUpdate: true,
 		Versions:                 s.replicasPaths(),
-		Validate: func(o registry.Object) error {
-			if _, ok := nestedInt(o, spec); !ok {
+		Validate: func(object registry.Object) error {
+			if _, ok := nestedInt(object, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)
 			}
 			return nil
 		},
-		Replicas: func(o registry.Object) int32 {
-			n, _ := nestedInt(o, spec)
+		Replicas: func(object registry.Object) int32 {
+			n, _ := nestedInt(object, spec)
 			return int32(n)
 		},
-		SetReplicas: func(o registry.Object, n int32) {
+		SetReplicas: func(object registry.Object, n int32) {
 			// On failure, the schema check reports the value on the path that is not an object.
-			_ = unstructured.SetNestedField(fieldsOf(o), int64(n), splitPath(spec)...)
+			_ = unstructured.SetNestedField(fieldsOf(object), int64(n), splitPath(spec)...)
 		},
-		Status: func(o registry.Object) (int32, string) {
-			n, _ := nestedInt(o, status)
+		Status: func(object registry.Object) (int32, string) {
+			n, _ := nestedInt(object, status)
 			selector := ""
 			if p := s.scale.LabelSelectorPath; p != nil {
-				selector, _, _ = unstructured.NestedString(fieldsOf(o), splitPath(*p)...)
+				selector, _, _ = unstructured.NestedString(fieldsOf(object), splitPath(*p)...)
 			}
 			return int32(n), selector
 		},
@@ -74,15 +74,15 @@ func (s *versionSchema) newScale() *registry.Scale {
 // replicasPaths returns the path of the replicas in each version of the definition, by apiVersion;
 // nil for a version without scale.
 func (f *family) replicasPaths() map[string][]string {
-	all := make(map[string][]string, len(f.versions))
+	paths := make(map[string][]string, len(f.versions))
 	for name, v := range f.versions {
 		var p []string
 		if v.scale != nil {
 			p = splitPath(v.scale.SpecReplicasPath)
 		}
-		all[f.group+"/"+name] = p
+		paths[f.group+"/"+name] = p
 	}
-	return all
+	return paths
 }
 
 // scaleErrors returns the errors in the numbers of the scale. A write of the status does not check

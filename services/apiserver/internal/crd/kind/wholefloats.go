@@ -21,15 +21,15 @@ const maxPlainFloat = 1e21
 // in 1.0. Kubernetes validates decoded values: types, bounds and rules distinguish 1.0 from 1,
 // which are stored alike.
 func jsonWithFractions(write registry.DocumentWrite) ([]byte, error) {
-	u, ok := write.Object.(*unstructured.Unstructured)
+	object, ok := write.Object.(*unstructured.Unstructured)
 	if !ok {
 		return write.JSON, nil
 	}
-	v, changed := withFractions(u.Object)
+	value, changed := withFractions(object.Object)
 	if !changed {
 		return write.JSON, nil
 	}
-	return tape.AppendValue(nil, v)
+	return tape.AppendValue(nil, value)
 }
 
 // withFractions returns a copy of a decoded value in which a json.Number with a fraction replaces

@@ -40,7 +40,7 @@ func NewCompiler() *Compiler {
 
 // program is a compiled expression.
 type program struct {
-	run         *celenv.Runner
+	runner      *celenv.Runner
 	usesOldSelf bool
 }
 
@@ -116,7 +116,7 @@ func (s *scope) compileProgram(expression string, optional bool, expected *cel.T
 	if err != nil {
 		return nil, err
 	}
-	return s.compiler.addShared(key, &program{run: run, usesOldSelf: checked.usesOldSelf}), nil
+	return s.compiler.addShared(key, &program{runner: run, usesOldSelf: checked.usesOldSelf}), nil
 }
 
 // findShared returns the shared program of an expression, or nil.

@@ -84,19 +84,19 @@ func TestFieldsOfManyProperties(t *testing.T) {
 	}
 	rule := fmt.Sprintf(`{"rule":"self.l.all(x, self.p%06d > x || has(self.odd__dash__name))"},`, many-1)
 	rules := strings.TrimSuffix(strings.Repeat(rule, times), ",")
-	s := parseSchema(t, `{"type":"object","properties":{`+properties.String()+`
+	props := parseSchema(t, `{"type":"object","properties":{`+properties.String()+`
 		"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+rules+`]}`)
-	p, err := schema.Compile(s)
+	program, err := schema.Compile(props)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := compiler.Compile(s, p)
+	ruleSet := compiler.Compile(props, program)
 	list := `"l":[` + strings.Repeat("1,", items-1) + `1]`
 	for text, want := range map[string]int{
 		fmt.Sprintf(`{"p%06d":2,%s}`, many-1, list): 0,
 		fmt.Sprintf(`{"p%06d":1,%s}`, many-1, list): times,
 	} {
-		if errs := evaluate(t, r, parseDoc(t, text)); len(errs) != want {
+		if errs := evaluate(t, ruleSet, parseDoc(t, text)); len(errs) != want {
 			t.Errorf("%.20s: got %d errors, want %d: %.300s", text, len(errs), want, fmt.Sprint(errs))
 		}
 	}

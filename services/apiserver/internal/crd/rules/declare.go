@@ -89,13 +89,13 @@ func declareList(props *v1.JSONSchemaProps) *decl {
 	if elem == nil {
 		return nil
 	}
-	d := &decl{celType: cel.ListType(elem.celType), elem: elem, minBytes: emptyObject}
+	declaration := &decl{celType: cel.ListType(elem.celType), elem: elem, minBytes: emptyObject}
 	if props.MaxItems != nil {
-		d.maxSize = atLeastZero(*props.MaxItems)
+		declaration.maxSize = atLeastZero(*props.MaxItems)
 	} else {
-		d.maxSize = (requestSize - emptyObject) / (elem.minBytes + 1)
+		declaration.maxSize = (requestSize - emptyObject) / (elem.minBytes + 1)
 	}
-	return d
+	return declaration
 }
 
 // declareMap returns the type of an object with values of one schema.
@@ -173,13 +173,13 @@ func withObjectFields(props *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 }
 
 // declareObject returns the type of an object with properties.
-func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
-	properties := s.Properties
+func declareObject(props *v1.JSONSchemaProps, root bool) *decl {
+	properties := props.Properties
 	if root {
-		properties = withObjectFields(s)
+		properties = withObjectFields(props)
 	}
-	required := make(map[string]bool, len(s.Required))
-	for _, name := range s.Required {
+	required := make(map[string]bool, len(props.Required))
+	for _, name := range props.Required {
 		required[name] = true
 	}
 	declaration := &decl{

@@ -57,8 +57,8 @@ func (s *session) checkSchema(checked SchemaCheck) field.ErrorList {
 		invalidPaths[i] = e.Field
 	}
 	c := schemaCheck{session: s, invalidPaths: invalidPaths, allowExpensive: checked.AllowExpensive}
-	one := uint64(1)
-	c.checkNode(checked.Path, checked.Schema, nil, &position{root: true, maxInstances: &one})
+	rootInstances := uint64(1)
+	c.checkNode(checked.Path, checked.Schema, nil, &position{root: true, maxInstances: &rootInstances})
 	return append(c.errs, c.checkTotal(checked.Path)...)
 }
 
@@ -112,11 +112,11 @@ type position struct {
 	uncorrelatable *field.Path
 }
 
-// child returns the position of a schema within s. p is the position of s.
+// child returns the position of a schema directly within the schema s, whose position is p.
 func (p *position) child(s *v1.JSONSchemaProps) *position {
 	sub := &position{uncorrelatable: p.uncorrelatable}
-	if each := maxElements(s); p.maxInstances != nil && each != nil {
-		maxInstances := product(*p.maxInstances, *each)
+	if elements := maxElements(s); p.maxInstances != nil && elements != nil {
+		maxInstances := product(*p.maxInstances, *elements)
 		sub.maxInstances = &maxInstances
 	}
 	return sub
@@ -137,8 +137,8 @@ func maxElements(schemaProps *v1.JSONSchemaProps) *uint64 {
 	case schemaProps.Type == "array":
 		return limit(schemaProps.MaxItems)
 	}
-	one := uint64(1)
-	return &one
+	single := uint64(1)
+	return &single
 }
 
 // product multiplies two numbers. It returns math.MaxUint64 on overflow.
@@ -260,11 +260,11 @@ func (c *schemaCheck) estimateCost(sc *scope, expr *checkedExpr) (uint64, proble
 }
 
 // checkMessageExpression checks the messageExpression of a rule.
-func (c *schemaCheck) checkMessageExpression(path *field.Path, sc *scope, rule *v1.ValidationRule, optional bool) {
-	checked, failure := sc.typeCheck(rule.MessageExpression, optional, cel.StringType, "messageExpression ")
+func (c *schemaCheck) checkMessageExpression(path *field.Path, ruleScope *scope, rule *v1.ValidationRule, optional bool) {
+	checked, failure := ruleScope.typeCheck(rule.MessageExpression, optional, cel.StringType, "messageExpression ")
 	var cost uint64
 	if failure == "" {
-		cost, failure = c.estimateCost(sc, checked)
+		cost, failure = c.estimateCost(ruleScope, checked)
 	}
 	if failure != "" {
 		c.add(field.Invalid(path, quotedRule{rule}, string(failure)))

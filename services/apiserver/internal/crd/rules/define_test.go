@@ -44,12 +44,12 @@ func TestCheckDefaultEvaluatesRulesOfDefaults(t *testing.T) {
 // TestRulesAboveInvalidSchemasAreNotChecked checks that a known error suppresses the errors of
 // rules of the same and outer schemas.
 func TestRulesAboveInvalidSchemasAreNotChecked(t *testing.T) {
-	s := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{
+	props := parseSchema(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{
 		"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},
 		"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
 	at := field.NewPath("s")
 	errs := compiler.CheckSchema(rules.SchemaCheck{
-		Schema:      s,
+		Schema:      props,
 		Path:        at,
 		KnownErrors: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")},
 	})

@@ -122,15 +122,15 @@ func (e *evaluation) memberRatchet(ratcheting ratchet, key tape.Ref, node schema
 	return sub
 }
 
-// itemRatchet returns the ratchet of an item. rules and r are those of the array. Only an item of a
+// itemRatchet returns the ratchet of an item. rules and ratcheting are those of the array. Only an item of a
 // keyed list can have an old value.
-func (e *evaluation) itemRatchet(rules *schemaRules, r ratchet, item tape.Ref) ratchet {
-	if r.self == nil {
-		return r
+func (e *evaluation) itemRatchet(rules *schemaRules, ratcheting ratchet, item tape.Ref) ratchet {
+	if ratcheting.self == nil {
+		return ratcheting
 	}
-	sub := ratchet{enclosing: r.self}
+	sub := ratchet{enclosing: ratcheting.self}
 	if rules.items.node != schema.NoNode {
-		if old := e.comparer.Keyed(rules.node, r.self.old, item); old != tape.None {
+		if old := e.comparer.Keyed(rules.node, ratcheting.self.old, item); old != tape.None {
 			sub.self = &pair{node: rules.items.node, value: item, old: old}
 		}
 	}
@@ -139,10 +139,10 @@ func (e *evaluation) itemRatchet(rules *schemaRules, r ratchet, item tape.Ref) r
 
 // unchanged reports whether a value is unchanged. If it has no old value, the nearest enclosing
 // value that has one decides.
-func (e *evaluation) unchanged(r ratchet) bool {
-	compared := r.self
+func (e *evaluation) unchanged(ratcheting ratchet) bool {
+	compared := ratcheting.self
 	if compared == nil {
-		compared = r.enclosing
+		compared = ratcheting.enclosing
 	}
 	return compared != nil && e.comparer.Equal(compared.node, compared.value, compared.old)
 }
@@ -301,7 +301,7 @@ func (e *evaluation) addOutOfBudget(rules *schemaRules, path *field.Path) {
 
 // evaluateRule evaluates one rule and reports whether to continue.
 func (e *evaluation) evaluateRule(rules *schemaRules, rule *rule, path *field.Path, vars *variables, ratcheting ratchet) bool {
-	result, cost, err := rule.condition.run.Run(e.ctx, vars)
+	result, cost, err := rule.condition.runner.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
 		e.addOutOfBudget(rules, path)
 		return false

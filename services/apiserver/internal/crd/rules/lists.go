@@ -105,14 +105,14 @@ func (l *list) Iterator() traits.Iterator {
 // listIterator iterates over a list.
 type listIterator struct {
 	*list
-	next tape.Ref // next item of a document
-	i    int      // index of the next item of a computed list
+	next  tape.Ref // next item of a document
+	index int      // index of the next item of a computed list
 }
 
 // HasNext implements traits.Iterator.
 func (it *listIterator) HasNext() ref.Val {
 	if it.doc == nil {
-		return types.Bool(it.i < len(it.computed))
+		return types.Bool(it.index < len(it.computed))
 	}
 	return types.Bool(it.next < it.doc.Next(it.node))
 }
@@ -120,8 +120,8 @@ func (it *listIterator) HasNext() ref.Val {
 // Next implements traits.Iterator.
 func (it *listIterator) Next() ref.Val {
 	if it.doc == nil {
-		it.i++
-		return it.computed[it.i-1]
+		it.index++
+		return it.computed[it.index-1]
 	}
 	r := it.next
 	it.next = it.doc.Next(r)
@@ -129,13 +129,13 @@ func (it *listIterator) Next() ref.Val {
 }
 
 // Contains implements traits.Container.
-func (l *list) Contains(v ref.Val) ref.Val {
-	if types.IsUnknownOrError(v) {
-		return v
+func (l *list) Contains(value ref.Val) ref.Val {
+	if types.IsUnknownOrError(value) {
+		return value
 	}
 	var firstErr ref.Val
 	for it := l.Iterator(); it.HasNext() == types.True; {
-		eq := it.Next().Equal(v)
+		eq := it.Next().Equal(value)
 		if eq == types.True {
 			return types.True
 		}
@@ -174,13 +174,13 @@ func (l *list) Equal(other ref.Val) ref.Val {
 }
 
 // equalSet compares sets of equal size.
-func (l *list) equalSet(o traits.Lister) ref.Val {
-	mine := map[string]bool{}
+func (l *list) equalSet(other traits.Lister) ref.Val {
+	identities := map[string]bool{}
 	for _, v := range l.allItems() {
-		mine[identityOf(v)] = true
+		identities[identityOf(v)] = true
 	}
-	for it := o.Iterator(); it.HasNext() == types.True; {
-		if !mine[identityOf(it.Next())] {
+	for it := other.Iterator(); it.HasNext() == types.True; {
+		if !identities[identityOf(it.Next())] {
 			return types.False
 		}
 	}
@@ -188,18 +188,18 @@ func (l *list) equalSet(o traits.Lister) ref.Val {
 }
 
 // equalKeyed compares keyed lists of equal size.
-func (l *list) equalKeyed(o traits.Lister) ref.Val {
+func (l *list) equalKeyed(other traits.Lister) ref.Val {
 	byKeys := map[string]ref.Val{}
-	for _, v := range l.allItems() {
-		byKeys[l.keysOf(v)] = v
+	for _, value := range l.allItems() {
+		byKeys[l.keysOf(value)] = value
 	}
-	for it := o.Iterator(); it.HasNext() == types.True; {
-		v := it.Next()
-		mine, ok := byKeys[l.keysOf(v)]
+	for it := other.Iterator(); it.HasNext() == types.True; {
+		value := it.Next()
+		item, ok := byKeys[l.keysOf(value)]
 		if !ok {
 			return types.False
 		}
-		if eq := mine.Equal(v); eq != types.True {
+		if eq := item.Equal(value); eq != types.True {
 			return eq
 		}
 	}

@@ -53,12 +53,12 @@ type rule struct {
 // Compile returns the rules of a schema, or nil if it has none. program is that of the same
 // schema. If it is nil, errors of unchanged values are not tolerated. The returned Rules do not
 // reference the schema.
-func (c *Compiler) Compile(s *v1.JSONSchemaProps, program *schema.Program) *Rules {
+func (c *Compiler) Compile(props *v1.JSONSchemaProps, program *schema.Program) *Rules {
 	at := schema.Root
 	if program == nil {
 		at = schema.NoNode
 	}
-	root := c.newSession().compileSchema(s, shapeOf(s, true), declare(s, true), program, at)
+	root := c.newSession().compileSchema(props, shapeOf(props, true), declare(props, true), program, at)
 	if root == nil {
 		return nil
 	}
@@ -115,11 +115,11 @@ func (c *session) compileSchema(
 		rules.untyped = len(schemaProps.XValidations) > 0
 		return rules
 	}
-	sc := &scope{c, self}
+	ruleScope := &scope{c, self}
 	for i := range schemaProps.XValidations {
 		r := &schemaProps.XValidations[i]
 		if strings.TrimSpace(r.Rule) != "" {
-			rules.rules = append(rules.rules, sc.compileRule(schemaProps, r))
+			rules.rules = append(rules.rules, ruleScope.compileRule(schemaProps, r))
 			rules.usesOld = rules.usesOld || rules.rules[len(rules.rules)-1].usesOld()
 		}
 	}
@@ -128,10 +128,10 @@ func (c *session) compileSchema(
 
 // propertyDecl returns the type of a property. A property whose name cannot be escaped is not a
 // field in CEL, but may have rules of its own.
-func (c *session) propertyDecl(self *decl, name string, s *v1.JSONSchemaProps) *decl {
+func (c *session) propertyDecl(self *decl, name string, props *v1.JSONSchemaProps) *decl {
 	escaped, ok := celenv.Escape(name)
 	if !ok {
-		return declare(s, s.XEmbeddedResource)
+		return declare(props, props.XEmbeddedResource)
 	}
 	if self == nil {
 		return nil
@@ -188,7 +188,7 @@ const maxMessage = 5 << 10
 // evaluateMessage evaluates the messageExpression. ok reports whether there is a text. A non-empty
 // detail ends the evaluation of all rules.
 func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, ok bool, detail string) {
-	result, cost, err := rule.message.run.Run(e.ctx, vars)
+	result, cost, err := rule.message.runner.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
 		e.budget = budgetSpent
 		return "", false, "messageExpression evaluation failed due to running out of cost budget, " +
@@ -211,17 +211,17 @@ func (e *evaluation) evaluateMessage(rule *rule, vars *variables) (text string, 
 }
 
 // ruleDescription returns the text that identifies a rule in errors.
-func ruleDescription(r *v1.ValidationRule) string {
-	if r.Message != "" {
-		return strings.TrimSpace(r.Message)
+func ruleDescription(rule *v1.ValidationRule) string {
+	if rule.Message != "" {
+		return strings.TrimSpace(rule.Message)
 	}
-	return strings.TrimSpace(r.Rule)
+	return strings.TrimSpace(rule.Rule)
 }
 
 // fixedMessageOf returns the message of a rule without a messageExpression.
-func fixedMessageOf(r *v1.ValidationRule) string {
-	if r.Message != "" {
-		return strings.TrimSpace(r.Message)
+func fixedMessageOf(rule *v1.ValidationRule) string {
+	if rule.Message != "" {
+		return strings.TrimSpace(rule.Message)
 	}
-	return "failed rule: " + strings.TrimSpace(r.Rule)
+	return "failed rule: " + strings.TrimSpace(rule.Rule)
 }

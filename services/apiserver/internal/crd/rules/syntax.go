@@ -22,11 +22,11 @@ var reasons = []v1.FieldValueErrorReason{
 
 // CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
 // that are missing, blank or contain line breaks, unknown reasons, and paths that name no field.
-// fieldPath is the path of s.
-func CheckSyntax(fieldPath *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+// fieldPath is the path of props.
+func CheckSyntax(fieldPath *field.Path, props *v1.JSONSchemaProps) field.ErrorList {
 	var errs field.ErrorList
-	for i := range s.XValidations {
-		errs = append(errs, checkTexts(fieldPath.Child("x-kubernetes-validations").Index(i), s, &s.XValidations[i])...)
+	for i := range props.XValidations {
+		errs = append(errs, checkTexts(fieldPath.Child("x-kubernetes-validations").Index(i), props, &props.XValidations[i])...)
 	}
 	return errs
 }
@@ -125,13 +125,13 @@ func stepInto(fieldPath *field.Path, props *v1.JSONSchemaProps, name string) (*f
 }
 
 // nextWord returns the text before the next delimiter, or the delimiter.
-func nextWord(s string) string {
-	if i := strings.IndexAny(s, ".[]"); i > 0 {
-		return s[:i]
+func nextWord(text string) string {
+	if i := strings.IndexAny(text, ".[]"); i > 0 {
+		return text[:i]
 	} else if i == 0 {
-		return s[:1]
+		return text[:1]
 	}
-	return s
+	return text
 }
 
 // readDotted reads the name after a dot.

@@ -109,13 +109,13 @@ func (c *checker) checkAll(at NodeIndex, v, before tape.Ref) field.ErrorList {
 
 // checkAndRatchet checks a value, and drops its errors if it equals the old value. old is tape.None
 // if there is none. It returns the number of passed checks.
-func (c *checker) checkAndRatchet(at NodeIndex, v, old tape.Ref) int {
+func (c *checker) checkAndRatchet(at NodeIndex, value, old tape.Ref) int {
 	n := &c.program.nodes[at]
 	failuresBefore, errsBefore := c.failures, len(c.errs)
-	matches := c.checkKeywords(n, v, old)
+	matches := c.checkKeywords(n, value, old)
 	if c.failures > failuresBefore && old != tape.None {
 		start := time.Now()
-		if c.Equal(at, v, old) {
+		if c.Equal(at, value, old) {
 			c.dropErrors(failuresBefore, errsBefore)
 		}
 		c.compared += time.Since(start)
@@ -171,13 +171,13 @@ func (c *checker) checkKeywords(schemaNode *node, value, old tape.Ref) int {
 }
 
 // checkNull checks a null, for which only the type and the enum matter.
-func (c *checker) checkNull(n *node, v tape.Ref) int {
+func (c *checker) checkNull(schemaNode *node, value tape.Ref) int {
 	matches := 1
-	if isForbidden := n.hasType && n.types&typeNull == 0 && !n.nullable; isForbidden {
-		c.reportWrongType(n.typeText, "null")
+	if isForbidden := schemaNode.hasType && schemaNode.types&typeNull == 0 && !schemaNode.nullable; isForbidden {
+		c.reportWrongType(schemaNode.typeText, "null")
 		matches = 0
 	}
-	c.checkEnum(n, v)
+	c.checkEnum(schemaNode, value)
 	return matches
 }
 
@@ -239,10 +239,10 @@ func (c *checker) checkObject(schemaNode *node, value, old tape.Ref) int {
 }
 
 // checkUnnamed checks members that the schema does not name.
-func (c *checker) checkUnnamed(schemaNode *node, v, old tape.Ref) int {
+func (c *checker) checkUnnamed(schemaNode *node, value, old tape.Ref) int {
 	matches := 0
 	next := 0
-	for key, end := c.doc.First(v), c.doc.Next(v); key < end; key = c.doc.Next(key + 1) {
+	for key, end := c.doc.First(value), c.doc.Next(value); key < end; key = c.doc.Next(key + 1) {
 		if i := schemaNode.find(c.doc, key, next); i >= 0 {
 			next = i + 1
 			continue
@@ -297,10 +297,10 @@ func (c *checker) checkCombination(schemaNode *node, value tape.Ref) int {
 }
 
 // probe checks a branch without reporting its errors.
-func (c *checker) probe(at NodeIndex, v tape.Ref) (ok bool, matches int) {
+func (c *checker) probe(at NodeIndex, value tape.Ref) (ok bool, matches int) {
 	failuresBefore := c.failures
 	c.quiet++
-	matches = c.checkKeywords(&c.program.nodes[at], v, tape.None)
+	matches = c.checkKeywords(&c.program.nodes[at], value, tape.None)
 	c.quiet--
 	ok = c.failures == failuresBefore
 	c.failures = failuresBefore
@@ -362,12 +362,12 @@ func (c *checker) checkOneOf(branches []NodeIndex, value tape.Ref) int {
 }
 
 // checkAllOf reports the errors of all branches.
-func (c *checker) checkAllOf(branches []NodeIndex, v tape.Ref) int {
+func (c *checker) checkAllOf(branches []NodeIndex, value tape.Ref) int {
 	matches := 0
 	valid := 0
 	for _, at := range branches {
 		failuresBefore := c.failures
-		matches += c.reportBranch(at, v)
+		matches += c.reportBranch(at, value)
 		if c.failures == failuresBefore {
 			valid++
 		}

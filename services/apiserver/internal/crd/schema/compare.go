@@ -22,8 +22,8 @@ type Comparer struct {
 // it, and each invalid item compares its list. Results are cached so that each pair is compared
 // once.
 type comparison struct {
-	at     NodeIndex
-	v, old tape.Ref
+	node       NodeIndex
+	value, old tape.Ref
 }
 
 // NewComparer returns a Comparer of a document with the old one.
@@ -56,11 +56,11 @@ func (c *Comparer) Keyed(at NodeIndex, old, item tape.Ref) tape.Ref {
 }
 
 // keyedItem is Keyed for a node.
-func (c *Comparer) keyedItem(n *node, old, item tape.Ref) tape.Ref {
-	if n.listType != listMap || old == tape.None || c.old.Kind(old) != tape.Array {
+func (c *Comparer) keyedItem(schemaNode *node, old, item tape.Ref) tape.Ref {
+	if schemaNode.listType != listMap || old == tape.None || c.old.Kind(old) != tape.Array {
 		return tape.None
 	}
-	return c.findByKeys(n, old, item)
+	return c.findByKeys(schemaNode, old, item)
 }
 
 // findByKeys returns the first old item with the keys of item, or tape.None.
@@ -161,17 +161,17 @@ func (c *Comparer) equalLists(schemaNode *node, value, old tape.Ref) bool {
 }
 
 // equalObjects reports whether two objects have equal members.
-func (c *Comparer) equalObjects(n *node, v, old tape.Ref) bool {
-	if c.doc.Len(v) != c.old.Len(old) {
+func (c *Comparer) equalObjects(schemaNode *node, value, old tape.Ref) bool {
+	if c.doc.Len(value) != c.old.Len(old) {
 		return false
 	}
-	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
-		at := n.child(c.doc, k)
+	for key, end := c.doc.First(value), c.doc.Next(value); key < end; key = c.doc.Next(key + 1) {
+		at := schemaNode.child(c.doc, key)
 		if at == NoNode {
 			return false
 		}
-		before := c.old.Find(old, c.doc.String(k))
-		if before == tape.None || !c.equal(at, k+1, before) {
+		before := c.old.Find(old, c.doc.String(key))
+		if before == tape.None || !c.equal(at, key+1, before) {
 			return false
 		}
 	}
@@ -240,11 +240,11 @@ func (w *walker) path() *field.Path { return fieldPath(w.doc, w.base, w.steps) }
 func hasSetsOrMaps(n *node) bool { return n.containsSetsOrMaps }
 
 // checkLists returns the duplicates in lists of type set and map.
-func (p *Program) checkLists(d *tape.Doc, base *field.Path) field.ErrorList {
+func (p *Program) checkLists(doc *tape.Doc, base *field.Path) field.ErrorList {
 	if !p.nodes[Root].containsSetsOrMaps {
 		return nil
 	}
-	w := walker{program: p, doc: d, base: base}
+	w := walker{program: p, doc: doc, base: base}
 	w.checkListsBelow(Root, tape.Root)
 	return w.errs
 }
@@ -343,11 +343,11 @@ func (w *walker) checkKeyedList(schemaNode *node, value tape.Ref) {
 func keyIdentity(doc *tape.Doc, keys []string, item tape.Ref) string {
 	var data []byte
 	for _, k := range keys {
-		if v := doc.Find(item, k); v != tape.None {
+		if value := doc.Find(item, k); value != tape.None {
 			if len(keys) == 1 {
-				return "=" + identity(doc, v)
+				return "=" + identity(doc, value)
 			}
-			data = append(append(data, '='), doc.AppendCanonical(nil, v)...)
+			data = append(append(data, '='), doc.AppendCanonical(nil, value)...)
 		}
 		data = append(data, 0)
 	}
@@ -355,11 +355,11 @@ func keyIdentity(doc *tape.Doc, keys []string, item tape.Ref) string {
 }
 
 // keyValues returns the values of an item's keys, for messages.
-func keyValues(d *tape.Doc, keys []string, item tape.Ref) map[string]any {
+func keyValues(doc *tape.Doc, keys []string, item tape.Ref) map[string]any {
 	values := map[string]any{}
 	for _, k := range keys {
-		if v := d.Find(item, k); v != tape.None {
-			values[k] = d.Any(v)
+		if v := doc.Find(item, k); v != tape.None {
+			values[k] = doc.Any(v)
 		}
 	}
 	return values

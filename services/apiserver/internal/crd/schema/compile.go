@@ -105,11 +105,11 @@ func (c *compiler) addNode(schemaProps *v1.JSONSchemaProps, structural bool) (No
 }
 
 // listTypeOf returns the list type of a schema.
-func listTypeOf(s *v1.JSONSchemaProps) listType {
-	if s.XListType == nil {
+func listTypeOf(props *v1.JSONSchemaProps) listType {
+	if props.XListType == nil {
 		return listAtomic
 	}
-	switch *s.XListType {
+	switch *props.XListType {
 	case "set":
 		return listSet
 	case "map":
@@ -261,11 +261,11 @@ func (c *compiler) addChildren(schemaNode *node, schemaProps *v1.JSONSchemaProps
 	return nil
 }
 
-// inherit sets what n contains because the node from is below it.
-func (c *compiler) inherit(n *node, from NodeIndex) {
+// inherit sets what schemaNode contains because the node from is below it.
+func (c *compiler) inherit(schemaNode *node, from NodeIndex) {
 	sub := &c.program.nodes[from]
-	n.containsSetsOrMaps = n.containsSetsOrMaps || sub.containsSetsOrMaps
-	n.containsEmbedded = n.containsEmbedded || sub.containsEmbedded
+	schemaNode.containsSetsOrMaps = schemaNode.containsSetsOrMaps || sub.containsSetsOrMaps
+	schemaNode.containsEmbedded = schemaNode.containsEmbedded || sub.containsEmbedded
 }
 
 // hasDefault reports whether a schema has a default other than null.

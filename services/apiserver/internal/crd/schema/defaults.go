@@ -44,21 +44,21 @@ func CheckDefaults(
 	}
 	resource := *props
 	resource.XEmbeddedResource = true // the resource itself has a type and metadata
-	p, err := compile(&resource, new(PatternBudget), true)
+	program, err := compile(&resource, new(PatternBudget), true)
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, "", err.Error())}
 	}
-	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
+	c := defaultsCheck{ctx: ctx, program: program, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
 	c.checkNode(path, &resource, Root, &enclosingResource{root: Root})
 	return c.errs
 }
 
 // anyDefault reports whether a schema has a default to check.
-func anyDefault(s *v1.JSONSchemaProps) bool {
-	if hasDefault(s) || s.Items != nil && s.Items.Schema != nil && anyDefault(s.Items.Schema) {
+func anyDefault(props *v1.JSONSchemaProps) bool {
+	if hasDefault(props) || props.Items != nil && props.Items.Schema != nil && anyDefault(props.Items.Schema) {
 		return true
 	}
-	for _, p := range s.Properties {
+	for _, p := range props.Properties {
 		if anyDefault(&p) {
 			return true
 		}
@@ -216,11 +216,11 @@ func (c *defaultsCheck) hasUnknownFields(d *tape.Doc, node NodeIndex) bool {
 
 // cleanEmbedded returns a document with the metadata of embedded resources cleaned. It returns a
 // *field.Error if the metadata is malformed.
-func (p *Program) cleanEmbedded(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
-	s := normalizer{program: p, doc: d, raw: d.Raw(), operations: cleanMetadata, base: base}
+func (p *Program) cleanEmbedded(doc *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
+	s := normalizer{program: p, doc: doc, raw: doc.Raw(), operations: cleanMetadata, base: base}
 	s.normalizeValue(at, tape.Root, keep)
 	if s.err != nil || s.out == nil {
-		return d, s.err
+		return doc, s.err
 	}
 	return tape.Parse(s.finish())
 }
@@ -228,11 +228,11 @@ func (p *Program) cleanEmbedded(d *tape.Doc, at NodeIndex, base *field.Path) (*t
 // checkMetadata checks a default of a resource's type or metadata, within a resource that has
 // nothing else.
 func (c *defaultsCheck) checkMetadata(value *tape.Doc, enclosing *enclosingResource) error {
-	d, err := tape.Parse(enclosing.wrap(value.Raw()))
+	doc, err := tape.Parse(enclosing.wrap(value.Raw()))
 	if err != nil {
 		return err
 	}
-	cleaned, err := c.program.cleanEmbedded(d, enclosing.root, nil)
+	cleaned, err := c.program.cleanEmbedded(doc, enclosing.root, nil)
 	if err != nil {
 		return err
 	}

@@ -20,22 +20,22 @@ import (
 func hasEmbedded(n *node) bool { return n.containsEmbedded }
 
 // checkEmbeddedResources checks the type and metadata of embedded resources.
-func (p *Program) checkEmbeddedResources(d *tape.Doc, base *field.Path) field.ErrorList {
+func (p *Program) checkEmbeddedResources(doc *tape.Doc, base *field.Path) field.ErrorList {
 	if !p.nodes[Root].containsEmbedded {
 		return nil
 	}
-	w := walker{program: p, doc: d, base: base}
+	w := walker{program: p, doc: doc, base: base}
 	w.checkEmbeddedBelow(Root, tape.Root)
 	return w.errs
 }
 
 // checkEmbeddedBelow checks the embedded resources at and below a value.
-func (w *walker) checkEmbeddedBelow(at NodeIndex, v tape.Ref) {
-	n := &w.program.nodes[at]
-	if n.isEmbedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
-		w.recordBelow(checkEmbedded(w.doc, v, nil))
+func (w *walker) checkEmbeddedBelow(at NodeIndex, value tape.Ref) {
+	schemaNode := &w.program.nodes[at]
+	if schemaNode.isEmbedded && w.doc.Kind(value) == tape.Object && w.mayReport() {
+		w.recordBelow(checkEmbedded(w.doc, value, nil))
 	}
-	w.visitChildren(n, v, hasEmbedded, w.checkEmbeddedBelow)
+	w.visitChildren(schemaNode, value, hasEmbedded, w.checkEmbeddedBelow)
 }
 
 // recordBelow records errors whose fields are relative to the current path. It prefixes the path
@@ -48,22 +48,22 @@ func (w *walker) recordBelow(errs field.ErrorList) {
 	if at := w.path(); at != nil {
 		prefix = at.String() + "."
 	}
-	for _, e := range errs {
+	for _, fieldErr := range errs {
 		if !w.mayReport() {
 			return
 		}
-		below := *e // an error may be shared by several places
-		below.Field = prefix + e.Field
+		below := *fieldErr // an error may be shared by several places
+		below.Field = prefix + fieldErr.Field
 		w.record(&below)
 	}
 }
 
 // checkEmbedded checks an embedded resource, or a default of one.
-func checkEmbedded(doc *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
+func checkEmbedded(doc *tape.Doc, value tape.Ref, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	apiVersion := doc.Find(v, "apiVersion")
-	kind := doc.Find(v, "kind")
-	metadata := doc.Find(v, "metadata")
+	apiVersion := doc.Find(value, "apiVersion")
+	kind := doc.Find(value, "kind")
+	metadata := doc.Find(value, "metadata")
 	if apiVersion == tape.None {
 		errs = append(errs, field.Required(at.Child("apiVersion"), "must not be empty"))
 	}
@@ -93,25 +93,25 @@ func checkEmbedded(doc *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 }
 
 // checkTypeField checks an apiVersion or kind. problem returns the error text of a string, or "".
-func checkTypeField(d *tape.Doc, v tape.Ref, at *field.Path, problem func(string) string) field.ErrorList {
-	if d.Kind(v) != tape.String {
-		return field.ErrorList{field.Invalid(at, d.Any(v), "must be a string")}
+func checkTypeField(doc *tape.Doc, value tape.Ref, at *field.Path, problem func(string) string) field.ErrorList {
+	if doc.Kind(value) != tape.String {
+		return field.ErrorList{field.Invalid(at, doc.Any(value), "must be a string")}
 	}
-	s := strings.Clone(d.String(v))
-	if s == "" {
-		return field.ErrorList{field.Invalid(at, s, "must not be empty")}
+	text := strings.Clone(doc.String(value))
+	if text == "" {
+		return field.ErrorList{field.Invalid(at, text, "must not be empty")}
 	}
-	if p := problem(s); p != "" {
-		return field.ErrorList{field.Invalid(at, s, p)}
+	if p := problem(text); p != "" {
+		return field.ErrorList{field.Invalid(at, text, p)}
 	}
 	return nil
 }
 
 // checkMetadata validates the metadata of an embedded resource.
-func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
+func checkMetadata(doc *tape.Doc, value tape.Ref, at *field.Path) field.ErrorList {
 	var meta metav1.ObjectMeta
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.AppendCanonical(nil, v), &meta); err != nil {
-		return field.ErrorList{field.Invalid(at, d.Any(v), err.Error())}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc.AppendCanonical(nil, value), &meta); err != nil {
+		return field.ErrorList{field.Invalid(at, doc.Any(value), err.Error())}
 	}
 	if meta.Name == "" {
 		meta.Name = "fakename" // embedded resources need no name
@@ -206,13 +206,13 @@ func (s *normalizer) reportUnknownMetadata(unknown []string) {
 
 // fillMetadata returns metadata with the defaults of a schema and without unwanted nulls.
 func (s *normalizer) fillMetadata(at NodeIndex, data []byte) []byte {
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		s.fail(err)
 		return nil
 	}
-	defer d.Release()
-	sub := normalizer{program: s.program, doc: d, raw: data, options: s.options, operations: s.operations &^ cleanMetadata}
+	defer doc.Release()
+	sub := normalizer{program: s.program, doc: doc, raw: data, options: s.options, operations: s.operations &^ cleanMetadata}
 	sub.normalizeValue(at, tape.Root, keep)
 	if sub.err != nil {
 		s.fail(sub.err)
@@ -222,11 +222,11 @@ func (s *normalizer) fillMetadata(at NodeIndex, data []byte) []byte {
 
 // isCanonical reports whether metadata has only known, non-empty fields of the right types, so that
 // cleaning changes nothing.
-func isCanonical(doc *tape.Doc, v tape.Ref) bool {
-	if doc.Kind(v) != tape.Object {
+func isCanonical(doc *tape.Doc, ref tape.Ref) bool {
+	if doc.Kind(ref) != tape.Object {
 		return false
 	}
-	for k, end := doc.First(v), doc.Next(v); k < end; k = doc.Next(k + 1) {
+	for k, end := doc.First(ref), doc.Next(ref); k < end; k = doc.Next(k + 1) {
 		ok := false
 		switch value := k + 1; doc.String(k) {
 		case "name", "generateName", "namespace", "uid", "resourceVersion", "selfLink":

@@ -263,13 +263,13 @@ const (
 	within                    // the schema describes a part of the metadata
 )
 
-// child returns the position of a schema within s: that of the named property, or of items or
+// child returns the position of a schema within props: that of the named property, or of items or
 // values.
-func (m metadataPosition) child(s *v1.JSONSchemaProps, name string) metadataPosition {
+func (m metadataPosition) child(props *v1.JSONSchemaProps, name string) metadataPosition {
 	switch {
 	case m != outside:
 		return within
-	case s.XEmbeddedResource && name == "metadata":
+	case props.XEmbeddedResource && name == "metadata":
 		return metadata
 	}
 	return outside

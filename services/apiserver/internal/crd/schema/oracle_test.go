@@ -25,38 +25,38 @@ import (
 
 // decode returns the tree of a JSON text, with integers as int64.
 func decode(data []byte) any {
-	var v any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &v); err != nil {
+	var value any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &value); err != nil {
 		panic(err)
 	}
-	return v
+	return value
 }
 
 // defaultOf returns the default of a schema, or nil.
-func defaultOf(s *v1.JSONSchemaProps) any {
-	if s == nil || s.Default == nil || len(s.Default.Raw) == 0 {
+func defaultOf(props *v1.JSONSchemaProps) any {
+	if props == nil || props.Default == nil || len(props.Default.Raw) == 0 {
 		return nil
 	}
-	return decode(s.Default.Raw)
+	return decode(props.Default.Raw)
 }
 
 // subSchema returns the schema of a field of an object, or nil.
-func subSchema(s *v1.JSONSchemaProps, key string) *v1.JSONSchemaProps {
-	if p, ok := s.Properties[key]; ok {
+func subSchema(props *v1.JSONSchemaProps, key string) *v1.JSONSchemaProps {
+	if p, ok := props.Properties[key]; ok {
 		return &p
 	}
-	if s.AdditionalProperties != nil {
-		return s.AdditionalProperties.Schema
+	if props.AdditionalProperties != nil {
+		return props.AdditionalProperties.Schema
 	}
 	return nil
 }
 
 // itemSchema returns the schema of the items of a list, or nil.
-func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
-	if s == nil || s.Items == nil {
+func itemSchema(props *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+	if props == nil || props.Items == nil {
 		return nil
 	}
-	return s.Items.Schema
+	return props.Items.Schema
 }
 
 // oracleDefault sets the defaults of a schema in a tree.
@@ -275,11 +275,11 @@ func (r *ratchet) Validate(any) *validate.Result {
 }
 
 // listTypeName returns the x-kubernetes-list-type of a schema.
-func listTypeName(s *v1.JSONSchemaProps) string {
-	if s == nil || s.XListType == nil {
+func listTypeName(props *v1.JSONSchemaProps) string {
+	if props == nil || props.XListType == nil {
 		return ""
 	}
-	return *s.XListType
+	return *props.XListType
 }
 
 // matchingOldItem returns the old item with the same keys as an item of a list of type map.
@@ -409,10 +409,10 @@ func errorTexts(list field.ErrorList) []string {
 }
 
 // canonical returns a value as JSON with sorted fields.
-func canonical(v any) string {
+func canonical(value any) string {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	if err := encoder.Encode(v); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		panic(err)
 	}
 	return text.String()

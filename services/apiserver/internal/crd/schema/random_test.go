@@ -200,10 +200,10 @@ func randomValue(t *rapid.T, schemaProps *v1.JSONSchemaProps, depth int) any {
 	switch schemaProps.Type {
 	case "object":
 		members := map[string]any{}
-		for _, k := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
-			sub := schemaProps.Properties[k]
+		for _, key := range slices.Sorted(maps.Keys(schemaProps.Properties)) {
+			sub := schemaProps.Properties[key]
 			if !sometimes(t, 4) {
-				members[k] = randomValue(t, &sub, depth-1)
+				members[key] = randomValue(t, &sub, depth-1)
 			}
 		}
 		if schemaProps.AdditionalProperties != nil {

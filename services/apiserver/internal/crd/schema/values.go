@@ -199,22 +199,26 @@ func atMost(exclusive bool) string {
 }
 
 // checkItems checks the number of items of an array.
-func (c *checker) checkItems(b *bounds, count int64) {
-	if b.minItems != nil && count < *b.minItems {
-		c.reportInvalid(func() any { return count }, "should have at least %d items", *b.minItems)
+func (c *checker) checkItems(limits *bounds, count int64) {
+	if limits.minItems != nil && count < *limits.minItems {
+		c.reportInvalid(func() any { return count }, "should have at least %d items", *limits.minItems)
 	}
-	if b.maxItems != nil && count > *b.maxItems {
-		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxItems)) })
+	if limits.maxItems != nil && count > *limits.maxItems {
+		c.add(func(at *field.Path, name string) *field.Error {
+			return field.TooMany(at, int(count), int(*limits.maxItems))
+		})
 	}
 }
 
 // checkProps checks the number of members of an object.
-func (c *checker) checkProps(b *bounds, count int64) {
-	if b.minProps != nil && count < *b.minProps {
-		c.reportInvalid(func() any { return count }, "should have at least %d properties", *b.minProps)
+func (c *checker) checkProps(limits *bounds, count int64) {
+	if limits.minProps != nil && count < *limits.minProps {
+		c.reportInvalid(func() any { return count }, "should have at least %d properties", *limits.minProps)
 	}
-	if b.maxProps != nil && count > *b.maxProps {
-		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxProps)) })
+	if limits.maxProps != nil && count > *limits.maxProps {
+		c.add(func(at *field.Path, name string) *field.Error {
+			return field.TooMany(at, int(count), int(*limits.maxProps))
+		})
 	}
 }
 
@@ -236,13 +240,13 @@ func (c *checker) checkEnum(schemaNode *node, value tape.Ref) {
 
 // supportedDetail returns the error detail that lists the values of an enum. It caches the text
 // because many values may violate the same enum.
-func (c *checker) supportedDetail(n *node) string {
-	if c.reportedEnum != n {
-		texts := make([]string, len(n.enum))
-		for i := range n.enum {
-			texts[i] = n.enum[i].text
+func (c *checker) supportedDetail(schemaNode *node) string {
+	if c.reportedEnum != schemaNode {
+		texts := make([]string, len(schemaNode.enum))
+		for i := range schemaNode.enum {
+			texts[i] = schemaNode.enum[i].text
 		}
-		c.reportedEnum, c.enumText = n, field.NotSupported[string](nil, nil, texts).Detail
+		c.reportedEnum, c.enumText = schemaNode, field.NotSupported[string](nil, nil, texts).Detail
 	}
 	return c.enumText
 }
@@ -321,11 +325,11 @@ func newEnumIndex(enum []enumValue) *enumIndex {
 }
 
 // isInEnum reports whether a value is in an enum, by the conversions of matchesEnumValue.
-func (c *checker) isInEnum(n *node, value tape.Ref) bool {
-	index := n.enumIndex
+func (c *checker) isInEnum(schemaNode *node, value tape.Ref) bool {
+	index := schemaNode.enumIndex
 	if index == nil {
-		for i := range n.enum {
-			if c.matchesEnumValue(&n.enum[i], value) {
+		for i := range schemaNode.enum {
+			if c.matchesEnumValue(&schemaNode.enum[i], value) {
 				return true
 			}
 		}

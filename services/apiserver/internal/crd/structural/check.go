@@ -15,13 +15,13 @@ import (
 
 // Check returns the violations that keep a schema from being structural, sorted by message. path
 // is the path of the schema. Unsupported must return nil for the schema.
-func Check(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
-	if s == nil {
+func Check(path *field.Path, props *v1.JSONSchemaProps) field.ErrorList {
+	if props == nil {
 		return nil
 	}
 	c := &checker{}
-	c.checkSchema(path, s, root)
-	c.requireCounterparts(path, path, s, s)
+	c.checkSchema(path, props, root)
+	c.requireCounterparts(path, path, props, props)
 	slices.SortFunc(c.errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return c.errs
 }
@@ -168,10 +168,10 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 		return false
 	}
 	for i, expected := range []string{"integer", "string"} {
-		s := anyOf[i]
-		s.ExternalDocs = nil
-		s.Example = nil
-		if !reflect.DeepEqual(s, v1.JSONSchemaProps{Type: expected}) {
+		props := anyOf[i]
+		props.ExternalDocs = nil
+		props.Example = nil
+		if !reflect.DeepEqual(props, v1.JSONSchemaProps{Type: expected}) {
 			return false
 		}
 	}

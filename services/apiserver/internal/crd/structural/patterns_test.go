@@ -15,16 +15,16 @@ import (
 func TestPatternsAreNotCompiled(t *testing.T) {
 	const repeated = "^((a{1,9}b{1,9}){1,9})*%d$"
 	schemaWithPatterns := func(format string) *v1.JSONSchemaProps {
-		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+		props := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 		for i := range 50 {
-			s.Properties[fmt.Sprint(i)] = v1.JSONSchemaProps{Type: "string", Pattern: fmt.Sprintf(format, i)}
+			props.Properties[fmt.Sprint(i)] = v1.JSONSchemaProps{Type: "string", Pattern: fmt.Sprintf(format, i)}
 		}
-		return s
+		return props
 	}
-	checkAllocs := func(s *v1.JSONSchemaProps) float64 {
+	checkAllocs := func(props *v1.JSONSchemaProps) float64 {
 		return testing.AllocsPerRun(2, func() {
-			structural.Minimize(s)
-			if errs := structural.Check(nil, s); len(errs) > 0 {
+			structural.Minimize(props)
+			if errs := structural.Check(nil, props); len(errs) > 0 {
 				t.Fatal(errs)
 			}
 		})
@@ -52,13 +52,13 @@ func TestInvalidPatternsGetCompilationError(t *testing.T) {
 		if want == nil {
 			t.Fatalf("regexp.Compile(%q) = nil, want an error", pattern)
 		}
-		s := &v1.JSONSchemaProps{
+		props := &v1.JSONSchemaProps{
 			Type: "object",
 			Properties: map[string]v1.JSONSchemaProps{
 				"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern},
 			},
 		}
-		errs := structural.Check(nil, structural.Minimize(s))
+		errs := structural.Check(nil, structural.Minimize(props))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
 			t.Errorf("Check of the pattern %q = %v, want a detail that ends with %v", pattern, errs, want)
 		}

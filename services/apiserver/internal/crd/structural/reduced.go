@@ -24,12 +24,12 @@ type minimizer struct{ patterns map[string]bool }
 
 // reduce returns a simple schema without the properties that isSimpleTree accepts. root states that
 // the schema is that of the whole object.
-func (m *minimizer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
-	out := *s
+func (m *minimizer) reduce(props *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
+	out := *props
 	out.Properties = nil
 	var schemaProps v1.JSONSchemaProps // reused, because schemas are large
-	for name := range s.Properties {
-		schemaProps = s.Properties[name]
+	for name := range props.Properties {
+		schemaProps = props.Properties[name]
 		objectField := root && (name == "metadata" || name == "kind" || name == "apiVersion")
 		if !objectField && m.isSimpleTree(&schemaProps) {
 			continue

@@ -72,11 +72,11 @@ func forEachProperty(named map[string]v1.JSONSchemaProps, visit func(name string
 }
 
 // items returns the schema of a list's elements, or nil.
-func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
-	if s.Items == nil {
+func items(props *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+	if props.Items == nil {
 		return nil
 	}
-	return s.Items.Schema
+	return props.Items.Schema
 }
 
 // forEachJunctor calls visit for the schemas in anyOf, allOf, oneOf and not, which restrict a value

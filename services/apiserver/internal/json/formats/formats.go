@@ -41,20 +41,20 @@ func JSONToCBOR(b []byte) ([]byte, error) {
 
 // marshalCBOR converts JSON to CBOR without the self-describing tag.
 func marshalCBOR(b []byte) ([]byte, error) {
-	var v any
-	if err := utiljson.Unmarshal(b, &v); err != nil {
+	var value any
+	if err := utiljson.Unmarshal(b, &value); err != nil {
 		return nil, err
 	}
-	return direct.Marshal(v)
+	return direct.Marshal(value)
 }
 
 // CBORToJSON converts a CBOR document from a client to JSON.
 func CBORToJSON(b []byte) ([]byte, error) {
-	var v any
-	if err := direct.Unmarshal(b, &v); err != nil {
+	var value any
+	if err := direct.Unmarshal(b, &value); err != nil {
 		return nil, fmt.Errorf("the body is not a CBOR object: %w", err)
 	}
-	return json.Marshal(v)
+	return json.Marshal(value)
 }
 
 // appendCBORHead appends the head of an item with its length (RFC 8949, section 3).
@@ -116,12 +116,12 @@ const maxLayout = 8
 func tooDeepToIndent(b []byte) bool { return jsontext.Measure(b).Indent > 1<<20+maxLayout*len(b) }
 
 // Indent indents JSON by two spaces per level. It returns JSON unchanged if tooDeepToIndent.
-func Indent(b []byte) ([]byte, error) {
-	if tooDeepToIndent(b) {
-		return b, nil
+func Indent(data []byte) ([]byte, error) {
+	if tooDeepToIndent(data) {
+		return data, nil
 	}
 	var w bytes.Buffer
-	err := json.Indent(&w, bytes.TrimRight(b, "\n"), "", "  ")
+	err := json.Indent(&w, bytes.TrimRight(data, "\n"), "", "  ")
 	return w.Bytes(), err
 }
 

@@ -50,11 +50,11 @@ func TestItemLayoutMatchesList(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			var items [][]byte
 			for range rapid.IntRange(0, 4).Draw(t, "items") {
-				b, err := json.Marshal(map[string]any{"metadata": randomValue(t, 3), rapid.String().Draw(t, "more"): randomValue(t, 3)})
+				data, err := json.Marshal(map[string]any{"metadata": randomValue(t, 3), rapid.String().Draw(t, "more"): randomValue(t, 3)})
 				if err != nil {
 					t.Fatal(err)
 				}
-				items = append(items, b)
+				items = append(items, data)
 			}
 			whole := []byte(head + string(bytes.Join(items, []byte(","))) + "]}")
 			for name, want := range map[string]func([]byte) ([]byte, error){"yaml": formats.JSONToYAML, "json": formats.Indent} {
@@ -69,8 +69,8 @@ func TestItemLayoutMatchesList(t *testing.T) {
 					t.Fatal(err)
 				}
 				got = layout.AppendTail(got)
-				if b, err := want(whole); err != nil || !bytes.Equal(got, b) {
-					t.Fatalf("%s: got\n%s\nwant (%v)\n%s", name, got, err, b)
+				if data, err := want(whole); err != nil || !bytes.Equal(got, data) {
+					t.Fatalf("%s: got\n%s\nwant (%v)\n%s", name, got, err, data)
 				}
 			}
 		})
@@ -115,11 +115,11 @@ func TestJSONToYAMLAcceptsAnyKey(t *testing.T) {
 	for _, key := range []string{"", "?", "- a", "a: b", "~", strings.Repeat("k", 2000), `k:{"name":"` + strings.Repeat("\n\x00", 600) + `"}`, strings.Repeat("\u2028", 500)} {
 		for _, value := range []any{"b", float64(12345678901234567), -1.5, []any{map[string]any{key: nil}}} {
 			want := map[string]any{"a": "yes", key: value}
-			b, err := json.Marshal(want)
+			data, err := json.Marshal(want)
 			if err != nil {
 				t.Fatal(err)
 			}
-			yamlText, err := formats.JSONToYAML(b)
+			yamlText, err := formats.JSONToYAML(data)
 			if err != nil {
 				t.Errorf("JSONToYAML with the key %.20q of %d bytes: %v", key, len(key), err)
 				continue

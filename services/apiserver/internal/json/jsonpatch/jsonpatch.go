@@ -72,13 +72,13 @@ func Apply(doc []byte, patch Patch) ([]byte, error) {
 }
 
 // stringMember returns a string member of an operation.
-func (o Operation) stringMember(name string) (s string, err error) {
+func (o Operation) stringMember(name string) (text string, err error) {
 	raw := o[name]
 	if raw == nil {
 		return "", errMissing
 	}
-	err = json.Unmarshal(*raw, &s)
-	return s, err
+	err = json.Unmarshal(*raw, &text)
+	return text, err
 }
 
 // Kind returns the "op" of an operation, or "unknown" if it is missing or no string.

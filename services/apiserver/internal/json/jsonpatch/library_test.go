@@ -75,11 +75,11 @@ func (d generator) value(depth int) any {
 	choice := d.IntN(10)
 	switch {
 	case choice < 4 && depth > 0:
-		m := map[string]any{}
+		members := map[string]any{}
 		for range d.IntN(4) {
-			m[d.name()] = d.value(depth - 1)
+			members[d.name()] = d.value(depth - 1)
 		}
-		return m
+		return members
 	case choice < 7 && depth > 0:
 		list := make([]any, d.IntN(4))
 		for i := range list {

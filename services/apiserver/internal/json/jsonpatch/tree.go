@@ -31,7 +31,7 @@ type source struct {
 // or changes its content. Then openNode sets branch, and source and at are no longer used.
 type node struct {
 	source *source
-	at     tape.Ref
+	ref    tape.Ref
 	branch *branch
 }
 
@@ -75,7 +75,7 @@ func (n *node) rawText() []byte {
 	if n.source.doc == nil {
 		return n.source.raw
 	}
-	return n.source.doc.Text(n.at)
+	return n.source.doc.Text(n.ref)
 }
 
 // openNode parses an object or a list into its branch, one level deep. It returns false for other
@@ -95,24 +95,24 @@ func (t *tree) openNode(treeNode *node) bool {
 		}
 	}
 	doc := src.doc
-	treeNode.branch = &branch{list: doc.Kind(treeNode.at) == tape.Array, depth: src.depth}
-	nodes := make([]node, 0, doc.Len(treeNode.at))
+	treeNode.branch = &branch{list: doc.Kind(treeNode.ref) == tape.Array, depth: src.depth}
+	nodes := make([]node, 0, doc.Len(treeNode.ref))
 	value := func(at tape.Ref) *node {
 		if doc.Kind(at) == tape.Null {
 			return nil
 		}
-		nodes = append(nodes, node{source: src, at: at})
+		nodes = append(nodes, node{source: src, ref: at})
 		return &nodes[len(nodes)-1]
 	}
 	if treeNode.branch.list {
-		treeNode.branch.items = make([]*node, 0, doc.Len(treeNode.at))
-		for i, end := doc.First(treeNode.at), doc.Next(treeNode.at); i < end; i = doc.Next(i) {
+		treeNode.branch.items = make([]*node, 0, doc.Len(treeNode.ref))
+		for i, end := doc.First(treeNode.ref), doc.Next(treeNode.ref); i < end; i = doc.Next(i) {
 			treeNode.branch.items = append(treeNode.branch.items, value(i))
 		}
 		return true
 	}
-	treeNode.branch.members = make(map[string]*node, doc.Len(treeNode.at))
-	for k, end := doc.First(treeNode.at), doc.Next(treeNode.at); k < end; k = doc.Next(k + 1) {
+	treeNode.branch.members = make(map[string]*node, doc.Len(treeNode.ref))
+	for k, end := doc.First(treeNode.ref), doc.Next(treeNode.ref); k < end; k = doc.Next(k + 1) {
 		treeNode.branch.members[doc.String(k)] = value(k + 1) // the last duplicate counts
 	}
 	return true
@@ -131,11 +131,11 @@ func (t *tree) locate(path string) (location, bool) {
 	for _, part := range parts[1:] {
 		end.ancestors = append(end.ancestors, end.container)
 		if len(end.ancestors) > 1 {
-			n, err := end.get()
-			if err != nil || n == nil || !t.openNode(n) {
+			treeNode, err := end.get()
+			if err != nil || treeNode == nil || !t.openNode(treeNode) {
 				return location{}, false
 			}
-			end.container = n.branch
+			end.container = treeNode.branch
 			end.ancestors[len(end.ancestors)-1] = end.container
 		}
 		end.key = unescape.Replace(part)
@@ -301,7 +301,7 @@ func (n *node) clone() *node {
 	case n == nil:
 		return nil
 	case n.branch == nil:
-		return &node{source: n.source, at: n.at}
+		return &node{source: n.source, ref: n.ref}
 	}
 	copied := &branch{list: n.branch.list, depth: n.branch.depth}
 	if !copied.list {

@@ -67,12 +67,12 @@ func Compact(data []byte) bool {
 }
 
 // keyEnd returns the index after a key without markup and its colon, or -1 if there is none at i.
-func keyEnd(b []byte, i int) int {
-	if b[i] != '"' {
+func keyEnd(data []byte, i int) int {
+	if data[i] != '"' {
 		return -1
 	}
-	i = plainString(b, i+1)
-	if i < 0 || i >= len(b) || b[i] != ':' {
+	i = plainString(data, i+1)
+	if i < 0 || i >= len(data) || data[i] != ':' {
 		return -1
 	}
 	return i + 1
@@ -80,11 +80,11 @@ func keyEnd(b []byte, i int) int {
 
 // compactScalarEnd returns the index after a string without markup or another scalar, or -1 if
 // there is none at i.
-func compactScalarEnd(b []byte, i int) int {
-	if b[i] == '"' {
-		return plainString(b, i+1)
+func compactScalarEnd(data []byte, i int) int {
+	if data[i] == '"' {
+		return plainString(data, i+1)
 	}
-	return scalarEnd(b, i)
+	return scalarEnd(data, i)
 }
 
 // plainString skips a string without markup like String. It returns -1 for any other string.
@@ -97,12 +97,12 @@ func plainString(b []byte, i int) int {
 }
 
 // scalarEnd returns the index after a number, true, false or null, or -1 if there is none.
-func scalarEnd(b []byte, i int) int {
+func scalarEnd(data []byte, i int) int {
 	for _, word := range [...]string{"true", "false", "null"} {
-		if hasWord(b, i, word) {
+		if hasWord(data, i, word) {
 			return i + len(word)
 		}
 	}
-	end, _ := Number(b, i)
+	end, _ := Number(data, i)
 	return end
 }

@@ -28,11 +28,11 @@ func AppendBytes(dst, text []byte) []byte {
 
 // AppendContent appends a string like AppendString, without the quotes.
 func AppendContent(dst []byte, s string) []byte {
-	b := unsafe.Slice(unsafe.StringData(s), len(s))
-	if isPlain(b) {
-		return append(dst, b...)
+	data := unsafe.Slice(unsafe.StringData(s), len(s))
+	if isPlain(data) {
+		return append(dst, data...)
 	}
-	return appendEscaped(dst, b)
+	return appendEscaped(dst, data)
 }
 
 // isPlain reports whether a string has no byte that encoding/json escapes or inspects.
@@ -135,11 +135,11 @@ const (
 	afterSurrogates   = 0xe000
 )
 
-// surrogate returns the surrogate half that the escape at the start of b denotes.
-func surrogate(b []byte) (unit uint64, ok bool) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+// surrogate returns the surrogate half that the escape at the start of data denotes.
+func surrogate(data []byte) (unit uint64, ok bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
 		return 0, false
 	}
-	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	unit, err := strconv.ParseUint(string(data[2:6]), 16, 16)
 	return unit, err == nil && unit >= firstSurrogate && unit < afterSurrogates
 }

@@ -16,13 +16,13 @@ func TestAppendStringMatchesEncodingJSON(t *testing.T) {
 		for at := range n {
 			for c := range 256 {
 				for _, beside := range []string{"a", "\x7f", "!", "=", "]", "é"} {
-					s := strings.Repeat(beside, at) + string([]byte{byte(c)}) + strings.Repeat(beside, n-at-1)
-					want, _ := json.Marshal(s)
-					if got := jsontext.AppendString(nil, s); string(got) != string(want) {
-						t.Fatalf("AppendString(%q) = %s, want %s", s, got, want)
+					text := strings.Repeat(beside, at) + string([]byte{byte(c)}) + strings.Repeat(beside, n-at-1)
+					want, _ := json.Marshal(text)
+					if got := jsontext.AppendString(nil, text); string(got) != string(want) {
+						t.Fatalf("AppendString(%q) = %s, want %s", text, got, want)
 					}
-					if got := jsontext.AppendContent(nil, s); `"`+string(got)+`"` != string(want) {
-						t.Fatalf("AppendContent(%q) = %s, want %s without quotes", s, got, want)
+					if got := jsontext.AppendContent(nil, text); `"`+string(got)+`"` != string(want) {
+						t.Fatalf("AppendContent(%q) = %s, want %s without quotes", text, got, want)
 					}
 				}
 			}

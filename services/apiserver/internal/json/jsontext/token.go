@@ -86,13 +86,13 @@ func String(data []byte, i int) (end int, features Features) {
 }
 
 // plainEnd returns the index of the first byte from i on that is not plain.
-func plainEnd(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 {
-		if found := nonPlainBits(binary.LittleEndian.Uint64(b[i:])); found != 0 {
+func plainEnd(data []byte, i int) int {
+	for ; i+8 <= len(data); i += 8 {
+		if found := nonPlainBits(binary.LittleEndian.Uint64(data[i:])); found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
 	}
-	for i < len(b) && classes[b[i]] == plain {
+	for i < len(data) && classes[data[i]] == plain {
 		i++
 	}
 	return i

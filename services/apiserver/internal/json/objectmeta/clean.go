@@ -13,13 +13,13 @@ import (
 
 // StringsOnly reports whether an array or object is not empty and contains only strings. keys is
 // the number of keys that precede each value: 1 for objects, 0 for arrays.
-func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
-		if d.Kind(i+keys) != tape.String {
+func StringsOnly(doc *tape.Doc, value tape.Ref, keys tape.Ref) bool {
+	for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i + keys) {
+		if doc.Kind(i+keys) != tape.String {
 			return false
 		}
 	}
-	return d.Len(v) > 0
+	return doc.Len(value) > 0
 }
 
 // Clean returns object metadata in its stored form, without unknown and empty fields. With
@@ -60,12 +60,12 @@ func Clean(data []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []
 
 // hasFraction reports whether a number has a fraction or an exponent. The numbers of metadata are
 // integers, so that 1.0 must become 1.
-func hasFraction(d *tape.Doc) bool {
-	for r := range tape.Ref(d.Entries()) {
-		if d.Kind(r) != tape.Number {
+func hasFraction(doc *tape.Doc) bool {
+	for ref := range tape.Ref(doc.Entries()) {
+		if doc.Kind(ref) != tape.Number {
 			continue
 		}
-		if _, ok := d.Int(r); !ok {
+		if _, ok := doc.Int(ref); !ok {
 			return true
 		}
 	}
@@ -106,10 +106,10 @@ func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
 
 // equalsCanonical reports whether a document's canonical form equals sorted.
 func equalsCanonical(data, sorted []byte) bool {
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		return false
 	}
-	defer d.Release()
-	return bytes.Equal(d.AppendCanonical(nil, tape.Root), sorted)
+	defer doc.Release()
+	return bytes.Equal(doc.AppendCanonical(nil, tape.Root), sorted)
 }

@@ -93,27 +93,27 @@ func isBool(d *tape.Doc, v tape.Ref) bool { return d.Kind(v) == tape.True || d.K
 
 func isObject(d *tape.Doc, v tape.Ref) bool { return d.Kind(v) == tape.Object }
 
-func isInt(d *tape.Doc, v tape.Ref) bool {
-	if d.Kind(v) != tape.Number {
+func isInt(doc *tape.Doc, value tape.Ref) bool {
+	if doc.Kind(value) != tape.Number {
 		return false
 	}
-	_, ok := d.Int(v)
+	_, ok := doc.Int(value)
 	return ok
 }
 
-func isNonZeroInt(d *tape.Doc, v tape.Ref) bool {
-	if d.Kind(v) != tape.Number {
+func isNonZeroInt(doc *tape.Doc, value tape.Ref) bool {
+	if doc.Kind(value) != tape.Number {
 		return false
 	}
-	n, ok := d.Int(v)
+	n, ok := doc.Int(value)
 	return ok && n != 0
 }
 
-func isTime(d *tape.Doc, v tape.Ref) bool {
-	if d.Kind(v) != tape.String {
+func isTime(doc *tape.Doc, value tape.Ref) bool {
+	if doc.Kind(value) != tape.String {
 		return false
 	}
-	_, err := time.Parse(time.RFC3339, d.String(v))
+	_, err := time.Parse(time.RFC3339, doc.String(value))
 	return err == nil
 }
 
@@ -123,12 +123,12 @@ func isStringMap(d *tape.Doc, v tape.Ref) bool {
 
 // listOf returns the check for arrays whose elements pass a check.
 func listOf(isElement typeCheck) typeCheck {
-	return func(d *tape.Doc, v tape.Ref) bool {
-		if d.Kind(v) != tape.Array {
+	return func(doc *tape.Doc, value tape.Ref) bool {
+		if doc.Kind(value) != tape.Array {
 			return false
 		}
-		for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
-			if !isElement(d, i) {
+		for i, end := doc.First(value), doc.Next(value); i < end; i = doc.Next(i) {
+			if !isElement(doc, i) {
 				return false
 			}
 		}
@@ -138,13 +138,13 @@ func listOf(isElement typeCheck) typeCheck {
 
 // objectOf returns the check for objects with only the given fields, which pass their checks.
 func objectOf(fields map[string]typeCheck) typeCheck {
-	return func(d *tape.Doc, v tape.Ref) bool {
-		if d.Kind(v) != tape.Object {
+	return func(doc *tape.Doc, value tape.Ref) bool {
+		if doc.Kind(value) != tape.Object {
 			return false
 		}
-		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
-			check := fields[d.String(k)]
-			if check == nil || !check(d, k+1) {
+		for k, end := doc.First(value), doc.Next(value); k < end; k = doc.Next(k + 1) {
+			check := fields[doc.String(k)]
+			if check == nil || !check(doc, k+1) {
 				return false
 			}
 		}

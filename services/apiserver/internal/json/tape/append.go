@@ -56,12 +56,12 @@ func EqualValues(a, b any) bool {
 		s, ok := b.(float64)
 		return ok && a == s
 	case map[string]any:
-		m, ok := b.(map[string]any)
-		if !ok || len(a) != len(m) {
+		members, ok := b.(map[string]any)
+		if !ok || len(a) != len(members) {
 			return false
 		}
 		for key, v := range a {
-			if w, has := m[key]; !has || !EqualValues(v, w) {
+			if w, has := members[key]; !has || !EqualValues(v, w) {
 				return false
 			}
 		}
@@ -108,12 +108,12 @@ func appendMap(dst []byte, members map[string]any) ([]byte, error) {
 
 func appendSlice(dst []byte, list []any) ([]byte, error) {
 	dst = append(dst, '[')
-	for i, v := range list {
+	for i, value := range list {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		var err error
-		if dst, err = AppendValue(dst, v); err != nil {
+		if dst, err = AppendValue(dst, value); err != nil {
 			return dst, err
 		}
 	}

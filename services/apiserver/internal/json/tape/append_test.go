@@ -54,22 +54,22 @@ func randomValue(random *rand.Rand, depth int) any {
 func TestAppendValueMatchesLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261122, 1))
 	for range 1000 {
-		v := randomValue(r, 0)
-		want, err := json.Marshal(v)
+		value := randomValue(r, 0)
+		want, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := tape.AppendValue([]byte("x"), v); err != nil || string(got) != "x"+string(want) {
-			t.Fatalf("AppendValue(%#v) = %s, %v, want x%s", v, got, err, want)
+		if got, err := tape.AppendValue([]byte("x"), value); err != nil || string(got) != "x"+string(want) {
+			t.Fatalf("AppendValue(%#v) = %s, %v, want x%s", value, got, err, want)
 		}
 	}
 	negativeZero := []any{math.Copysign(0, -1)}
 	if got, err := tape.AppendValue(nil, negativeZero); err != nil || string(got) != "[0]" {
 		t.Errorf("AppendValue of negative zero in a list = %s, %v, want [0]", got, err)
 	}
-	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
-		if _, err := tape.AppendValue(nil, v); err == nil {
-			t.Errorf("AppendValue(%v): got no error, want one", v)
+	for _, value := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
+		if _, err := tape.AppendValue(nil, value); err == nil {
+			t.Errorf("AppendValue(%v): got no error, want one", value)
 		}
 	}
 }
@@ -77,20 +77,20 @@ func TestAppendValueMatchesLibrary(t *testing.T) {
 // TestEqualValues compares pairs of decoded values and checks that the result is that of
 // reflect.DeepEqual.
 func TestEqualValues(t *testing.T) {
-	r := rand.New(rand.NewPCG(20261122, 2))
+	random := rand.New(rand.NewPCG(20261122, 2))
 	var all []any
 	for range 150 {
-		doc, err := json.Marshal(randomValue(r, 2))
+		doc, err := json.Marshal(randomValue(random, 2))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // includes equal values
-			d, err := tape.Parse(doc)
+			document, err := tape.Parse(doc)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, d.Any(tape.Root))
-			d.Release()
+			all = append(all, document.Any(tape.Root))
+			document.Release()
 		}
 	}
 	for _, a := range all {

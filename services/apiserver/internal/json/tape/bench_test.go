@@ -22,10 +22,10 @@ func BenchmarkParse(b *testing.B) {
 	raw := document()
 	b.SetBytes(int64(len(raw)))
 	for b.Loop() {
-		d, err := tape.Parse(raw)
+		doc, err := tape.Parse(raw)
 		if err != nil {
 			b.Fatal(err)
 		}
-		d.Release()
+		doc.Release()
 	}
 }

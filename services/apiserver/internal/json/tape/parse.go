@@ -13,12 +13,12 @@ const maxCount = 1<<24 - 1
 
 // parser builds the tape of a document.
 type parser struct {
-	raw     []byte
-	at      int
-	entries []entry
-	open    []Ref          // arrays and objects whose end was not read yet
-	unclean bool           // see Doc.unclean
-	seen    map[string]Ref // keys of the current object
+	raw      []byte
+	position int
+	entries  []entry
+	open     []Ref          // arrays and objects whose end was not read yet
+	unclean  bool           // see Doc.unclean
+	seen     map[string]Ref // keys of the current object
 	// outOfRange is the error of a number that is too large.
 	outOfRange error
 }
@@ -53,10 +53,10 @@ func Parse(raw []byte) (*Doc, error) {
 }
 
 func (p *parser) skipSpace() {
-	for p.at < len(p.raw) {
-		switch p.raw[p.at] {
+	for p.position < len(p.raw) {
+		switch p.raw[p.position] {
 		case ' ', '\n', '\t', '\r':
-			p.at++
+			p.position++
 		default:
 			return
 		}
@@ -88,10 +88,10 @@ func (p *parser) parseDocument() error {
 // parseValue reads a scalar or an empty array or object completely. For any other array or object,
 // it reads the text before the first value inside, and returns opened.
 func (p *parser) parseValue() (opened bool, err error) {
-	if p.at >= len(p.raw) {
+	if p.position >= len(p.raw) {
 		return false, errInvalid
 	}
-	switch p.raw[p.at] {
+	switch p.raw[p.position] {
 	case '{':
 		return p.startObject()
 	case '[':
@@ -124,8 +124,8 @@ func (p *parser) openContainer(kind Kind) error {
 		return errInvalid
 	}
 	p.open = append(p.open, Ref(len(p.entries)))
-	p.appendEntry(kind, p.at, 0, 0)
-	p.at++
+	p.appendEntry(kind, p.position, 0, 0)
+	p.position++
 	p.skipSpace()
 	return nil
 }
@@ -135,7 +135,7 @@ func (p *parser) startObject() (bool, error) {
 	if err := p.openContainer(Object); err != nil {
 		return false, err
 	}
-	if p.at < len(p.raw) && p.raw[p.at] == '}' {
+	if p.position < len(p.raw) && p.raw[p.position] == '}' {
 		p.closeContainer()
 		return false, nil
 	}
@@ -147,7 +147,7 @@ func (p *parser) startArray() (bool, error) {
 	if err := p.openContainer(Array); err != nil {
 		return false, err
 	}
-	if p.at < len(p.raw) && p.raw[p.at] == ']' {
+	if p.position < len(p.raw) && p.raw[p.position] == ']' {
 		p.closeContainer()
 		return false, nil
 	}
@@ -156,17 +156,17 @@ func (p *parser) startArray() (bool, error) {
 
 // parseKey reads a key and its colon.
 func (p *parser) parseKey() error {
-	if p.at >= len(p.raw) || p.raw[p.at] != '"' {
+	if p.position >= len(p.raw) || p.raw[p.position] != '"' {
 		return errInvalid
 	}
 	if err := p.parseString(Key); err != nil {
 		return err
 	}
 	p.skipSpace()
-	if p.at >= len(p.raw) || p.raw[p.at] != ':' {
+	if p.position >= len(p.raw) || p.raw[p.position] != ':' {
 		return errInvalid
 	}
-	p.at++
+	p.position++
 	return nil
 }
 
@@ -174,11 +174,11 @@ func (p *parser) parseKey() error {
 func (p *parser) closeContainer() {
 	ref := p.open[len(p.open)-1]
 	p.open = p.open[:len(p.open)-1]
-	p.at++
-	e := &p.entries[ref]
-	e.end = uint32(p.at)
-	e.next = Ref(len(p.entries))
-	if e.kind() == Object && e.count() > 1 {
+	p.position++
+	tapeEntry := &p.entries[ref]
+	tapeEntry.end = uint32(p.position)
+	tapeEntry.next = Ref(len(p.entries))
+	if tapeEntry.kind() == Object && tapeEntry.count() > 1 {
 		p.markShadowed(ref)
 	}
 }
@@ -189,7 +189,7 @@ func (p *parser) closeContainers() (done bool, err error) {
 	for {
 		p.skipSpace()
 		if len(p.open) == 0 {
-			if p.at < len(p.raw) {
+			if p.position < len(p.raw) {
 				return false, errInvalid
 			}
 			return true, nil
@@ -199,14 +199,14 @@ func (p *parser) closeContainers() (done bool, err error) {
 			return false, ErrTooLarge
 		}
 		tapeEntry.packed += 1 << 8
-		if p.at >= len(p.raw) {
+		if p.position >= len(p.raw) {
 			return false, errInvalid
 		}
 		object := tapeEntry.kind() == Object
-		c := p.raw[p.at]
+		c := p.raw[p.position]
 		switch {
 		case c == ',':
-			p.at++
+			p.position++
 			p.skipSpace()
 			if object {
 				return false, p.parseKey()
@@ -222,18 +222,18 @@ func (p *parser) closeContainers() (done bool, err error) {
 
 // parseLiteral reads true, false or null.
 func (p *parser) parseLiteral(w string, kind Kind) error {
-	if !bytes.HasPrefix(p.raw[p.at:], []byte(w)) {
+	if !bytes.HasPrefix(p.raw[p.position:], []byte(w)) {
 		return errInvalid
 	}
-	p.appendEntry(kind, p.at, p.at+len(w), 0)
-	p.at += len(w)
+	p.appendEntry(kind, p.position, p.position+len(w), 0)
+	p.position += len(w)
 	return nil
 }
 
 // parseNumber reads a number. A number that is out of range is reported only if the rest of the
 // document has no syntax error. Integers of up to 300 digits always fit into a float64.
 func (p *parser) parseNumber() error {
-	start := p.at
+	start := p.position
 	end, integer := jsontext.Number(p.raw, start)
 	if end < 0 {
 		return errInvalid
@@ -244,13 +244,13 @@ func (p *parser) parseNumber() error {
 		}
 	}
 	p.appendEntry(Number, start, end, 0)
-	p.at = end
+	p.position = end
 	return nil
 }
 
 // parseString reads a string or key.
 func (p *parser) parseString(kind Kind) error {
-	start := p.at + 1
+	start := p.position + 1
 	end, has := jsontext.String(p.raw, start)
 	if end < 0 {
 		return errInvalid
@@ -267,6 +267,6 @@ func (p *parser) parseString(kind Kind) error {
 		}
 	}
 	p.appendEntry(kind, start, end-1, flags)
-	p.at = end
+	p.position = end
 	return nil
 }

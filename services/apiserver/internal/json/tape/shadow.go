@@ -43,13 +43,13 @@ func (p *parser) markShadowed(object Ref) {
 // writes them. Then no key is repeated.
 func (p *parser) keysAscend(object Ref) bool {
 	var before []byte
-	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
-		e := &p.entries[k]
-		if e.flags()&(escaped|malformed) != 0 {
+	for key, end := object+1, p.entries[object].next; key < end; key = p.entries[key+1].next {
+		tapeEntry := &p.entries[key]
+		if tapeEntry.flags()&(escaped|malformed) != 0 {
 			return false
 		}
-		name := p.raw[e.start:e.end]
-		if k > object+1 && bytes.Compare(before, name) >= 0 {
+		name := p.raw[tapeEntry.start:tapeEntry.end]
+		if key > object+1 && bytes.Compare(before, name) >= 0 {
 			return false
 		}
 		before = name
@@ -63,12 +63,12 @@ func (p *parser) markShadowedWithMap(object Ref, count int) {
 		p.seen = make(map[string]Ref, count)
 	}
 	clear(p.seen)
-	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
-		name := p.keyText(k)
+	for key, end := object+1, p.entries[object].next; key < end; key = p.entries[key+1].next {
+		name := p.keyText(key)
 		if before, ok := p.seen[name]; ok {
 			p.markKeyShadowed(before)
 		}
-		p.seen[name] = k
+		p.seen[name] = key
 	}
 	if count > maxReusedKeys {
 		p.seen = nil
@@ -83,11 +83,11 @@ func (p *parser) markKeyShadowed(key Ref) {
 // keyText returns a key without escapes. It may share the memory of the document.
 func (p *parser) keyText(k Ref) string {
 	e := &p.entries[k]
-	b := p.raw[e.start:e.end]
+	data := p.raw[e.start:e.end]
 	if e.flags()&(escaped|malformed) != 0 {
-		return string(unescape(b))
+		return string(unescape(data))
 	}
-	return unsafe.String(unsafe.SliceData(b), len(b))
+	return unsafe.String(unsafe.SliceData(data), len(data))
 }
 
 func (p *parser) equalKeys(a, b Ref) bool {

@@ -124,11 +124,11 @@ func (d *Doc) Value(key Ref) Ref { return key + 1 }
 
 // Span returns the position of the text of a value, including quotes.
 func (d *Doc) Span(r Ref) (start, end int) {
-	e := &d.entries[r]
-	if k := e.kind(); k == String || k == Key {
-		return int(e.start) - 1, int(e.end) + 1
+	tapeEntry := &d.entries[r]
+	if k := tapeEntry.kind(); k == String || k == Key {
+		return int(tapeEntry.start) - 1, int(tapeEntry.end) + 1
 	}
-	return int(e.start), int(e.end)
+	return int(tapeEntry.start), int(tapeEntry.end)
 }
 
 // Text returns the text of a value, including quotes.
@@ -207,13 +207,13 @@ func (d *Doc) itemIndexed(array Ref, index int) Ref {
 	return refs[index]
 }
 
-// IsText reports whether a string or key equals s.
-func (d *Doc) IsText(r Ref, s string) bool {
-	e := &d.entries[r]
-	if e.flags()&(escaped|malformed) != 0 {
-		return d.String(r) == s
+// IsText reports whether a string or key equals text.
+func (d *Doc) IsText(ref Ref, text string) bool {
+	tapeEntry := &d.entries[ref]
+	if tapeEntry.flags()&(escaped|malformed) != 0 {
+		return d.String(ref) == text
 	}
-	return int(e.end-e.start) == len(s) && string(d.raw[e.start:e.end]) == s
+	return int(tapeEntry.end-tapeEntry.start) == len(text) && string(d.raw[tapeEntry.start:tapeEntry.end]) == text
 }
 
 // IsShadowedKey reports whether an equal key follows later in the same object. The later member

@@ -17,11 +17,11 @@ import (
 
 func parse(t testing.TB, text string) *tape.Doc {
 	t.Helper()
-	d, err := tape.Parse([]byte(text))
+	doc, err := tape.Parse([]byte(text))
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
-	return d
+	return doc
 }
 
 // texts holds valid and invalid documents for TestParseMatchesDecoder.

@@ -17,20 +17,20 @@ import (
 // escapes.
 func (d *Doc) String(r Ref) string {
 	e := &d.entries[r]
-	b := d.raw[e.start:e.end]
+	data := d.raw[e.start:e.end]
 	if e.flags()&(escaped|malformed) != 0 {
-		return string(unescape(b))
+		return string(unescape(data))
 	}
-	return unsafe.String(unsafe.SliceData(b), len(b))
+	return unsafe.String(unsafe.SliceData(data), len(data))
 }
 
 // Runes returns the length of a string in code points.
-func (d *Doc) Runes(r Ref) int {
-	tapeEntry := &d.entries[r]
+func (d *Doc) Runes(ref Ref) int {
+	tapeEntry := &d.entries[ref]
 	f := tapeEntry.flags()
 	switch {
 	case f&(escaped|malformed) != 0:
-		return utf8.RuneCountInString(d.String(r))
+		return utf8.RuneCountInString(d.String(ref))
 	case f&wide != 0:
 		return utf8.RuneCount(d.raw[tapeEntry.start:tapeEntry.end])
 	}
@@ -110,11 +110,11 @@ func hexRune(b []byte) rune {
 // Int returns the value of a number whose text is a 64-bit integer. It returns false for any other.
 func (d *Doc) Int(r Ref) (int64, bool) {
 	e := &d.entries[r]
-	b := d.raw[e.start:e.end]
-	if len(b) > 20 || bytes.ContainsAny(b, ".eE") {
+	data := d.raw[e.start:e.end]
+	if len(data) > 20 || bytes.ContainsAny(data, ".eE") {
 		return 0, false
 	}
-	n, err := strconv.ParseInt(unsafe.String(unsafe.SliceData(b), len(b)), 10, 64)
+	n, err := strconv.ParseInt(unsafe.String(unsafe.SliceData(data), len(data)), 10, 64)
 	return n, err == nil
 }
 
@@ -145,11 +145,11 @@ func (d *Doc) Any(ref Ref) any {
 		}
 		return list
 	case Object:
-		m := make(map[string]any, d.Len(ref))
+		members := make(map[string]any, d.Len(ref))
 		for k, end := d.First(ref), d.Next(ref); k < end; k = d.Next(k + 1) {
-			m[strings.Clone(d.String(k))] = d.Any(k + 1)
+			members[strings.Clone(d.String(k))] = d.Any(k + 1)
 		}
-		return m
+		return members
 	}
 	return nil
 }
@@ -187,22 +187,22 @@ func Equal(a *Doc, x Ref, other *Doc, y Ref) bool {
 	return true
 }
 
-func equalNumbers(a *Doc, x Ref, b *Doc, y Ref) bool {
+func equalNumbers(a *Doc, x Ref, other *Doc, y Ref) bool {
 	m, mInt := a.Int(x)
-	n, nInt := b.Int(y)
+	n, nInt := other.Int(y)
 	if mInt || nInt {
 		return mInt && nInt && m == n
 	}
-	return a.Float(x) == b.Float(y)
+	return a.Float(x) == other.Float(y)
 }
 
-func equalObjects(a *Doc, x Ref, b *Doc, y Ref) bool {
-	if a.Len(x) != b.Len(y) {
+func equalObjects(a *Doc, x Ref, other *Doc, y Ref) bool {
+	if a.Len(x) != other.Len(y) {
 		return false
 	}
 	for k, end := a.First(x), a.Next(x); k < end; k = a.Next(k + 1) {
-		v := b.Find(y, a.String(k))
-		if v == None || !Equal(a, k+1, b, v) {
+		v := other.Find(y, a.String(k))
+		if v == None || !Equal(a, k+1, other, v) {
 			return false
 		}
 	}
@@ -231,20 +231,20 @@ func (d *Doc) AppendCanonical(out []byte, ref Ref) []byte {
 		return append(out, ']')
 	case Object:
 		keys := make([]Ref, 0, d.Len(ref))
-		for k, end := d.First(ref), d.Next(ref); k < end; k = d.Next(k + 1) {
-			if !d.IsShadowedKey(k) {
-				keys = append(keys, k)
+		for key, end := d.First(ref), d.Next(ref); key < end; key = d.Next(key + 1) {
+			if !d.IsShadowedKey(key) {
+				keys = append(keys, key)
 			}
 		}
 		slices.SortFunc(keys, func(a, b Ref) int { return strings.Compare(d.String(a), d.String(b)) })
 		out = append(out, '{')
-		for i, k := range keys {
+		for i, key := range keys {
 			if i > 0 {
 				out = append(out, ',')
 			}
-			out = jsontext.AppendString(out, d.String(k))
+			out = jsontext.AppendString(out, d.String(key))
 			out = append(out, ':')
-			out = d.AppendCanonical(out, k+1)
+			out = d.AppendCanonical(out, key+1)
 		}
 		return append(out, '}')
 	}

@@ -26,10 +26,10 @@ func ownedFields(v any) any {
 		}
 	case []any:
 		for _, in := range v {
-			if m, ok := in.(map[string]any); ok && m["name"] != nil {
+			if members, ok := in.(map[string]any); ok && members["name"] != nil {
 				owned := ownedFields(in).(map[string]any)
 				owned["."] = map[string]any{}
-				key, _ := json.Marshal(map[string]any{"name": m["name"]})
+				key, _ := json.Marshal(map[string]any{"name": members["name"]})
 				out["k:"+string(key)] = owned
 			}
 		}
@@ -102,12 +102,12 @@ func benchSubject(b *testing.B) (*subject, []byte) {
 
 // BenchmarkPod measures the transcoding of a pod.
 func BenchmarkPod(b *testing.B) {
-	s, raw := benchSubject(b)
+	subject, raw := benchSubject(b)
 	var buf []byte
 	ok := true
 	b.ReportAllocs()
 	for b.Loop() {
-		if buf, ok = s.program.Append(buf[:0], raw, 123456, nil); !ok {
+		if buf, ok = subject.program.Append(buf[:0], raw, 123456, nil); !ok {
 			b.Fatal("not transcoded")
 		}
 	}
@@ -181,12 +181,12 @@ func BenchmarkMetadata(b *testing.B) {
 
 // BenchmarkPodDecoded measures the same by decoding and encoding the pod.
 func BenchmarkPodDecoded(b *testing.B) {
-	s, raw := benchSubject(b)
+	subject, raw := benchSubject(b)
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if buf, err = s.decodeAndEncode(raw, 123456); err != nil {
+		if buf, err = subject.decodeAndEncode(raw, 123456); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -83,7 +83,7 @@ func (r *runner) appendMap(target *field, dst, encoded []byte, depth int) ([]byt
 		case binaryText:
 			dst = appendBinary(dst, value)
 		case nested:
-			dst, ok = r.appendObject(target.of, dst, value, depth+1)
+			dst, ok = r.appendObject(target.message, dst, value, depth+1)
 		default:
 			dst, ok = appendSpecial(dst, target.elem, value)
 		}

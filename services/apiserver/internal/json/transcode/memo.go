@@ -10,7 +10,7 @@ import (
 // A Memo is not safe for concurrent use and holds at most memoSlots pieces. A nil Memo caches
 // nothing.
 type Memo struct {
-	of *Program
+	program *Program
 	*memoState
 }
 
@@ -38,7 +38,7 @@ const (
 
 // memoSlot holds one piece: the value of a field and, from its second occurrence on, its JSON.
 type memoSlot struct {
-	of     *field
+	field  *field
 	raw    []byte // the value on the wire
 	json   []byte // valid if ready is true
 	ready  bool
@@ -48,7 +48,7 @@ type memoSlot struct {
 // attach prepares the memo for pieces of a program. It returns the pieces
 // of another program to that program's pool.
 func (m *Memo) attach(program *Program) {
-	if m == nil || m.of == program {
+	if m == nil || m.program == program {
 		return
 	}
 	m.Done()
@@ -56,13 +56,13 @@ func (m *Memo) attach(program *Program) {
 	if !ok {
 		r = &memoState{scores: make([]score, program.count)}
 	}
-	*m = Memo{of: program, memoState: r}
+	*m = Memo{program: program, memoState: r}
 }
 
 // Done returns the cached pieces to the program's pool.
 func (m *Memo) Done() {
-	if m.of != nil {
-		m.of.memos.Put(m.memoState)
+	if m.program != nil {
+		m.program.memos.Put(m.memoState)
 		*m = Memo{}
 	}
 }
@@ -94,7 +94,7 @@ func (m *Memo) slotFor(target *field, raw []byte) *memoSlot {
 }
 
 // holds reports whether the slot contains the given piece.
-func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.Equal(s.raw, raw) }
+func (s *memoSlot) holds(f *field, raw []byte) bool { return s.field == f && bytes.Equal(s.raw, raw) }
 
 // store offers the JSON of a piece to the slot. The first offer claims the slot and the second one
 // keeps the JSON. Another piece replaces a kept one only after maxMisses offers.
@@ -106,7 +106,7 @@ func (s *memoSlot) store(target *field, raw, json []byte) {
 	case s.ready && s.misses < maxMisses:
 		s.misses++
 	default:
-		s.of = target
+		s.field = target
 		s.raw = append(s.raw[:0], raw...)
 		s.ready = false
 		s.misses = 0

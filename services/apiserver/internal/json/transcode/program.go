@@ -54,12 +54,12 @@ type field struct {
 	// pointer is true if the Go field is a pointer: defaults do not replace a zero value.
 	pointer bool
 	// needed: see message.needed.
-	needed bool
-	id     int // unique among all fields of the program
-	tag    uint64
-	name   []byte   // `,"name":`
-	absent []byte   // the name and the value that are written if the message lacks the field
-	of     *message // of the value, its elements or its map values, if they are messages
+	needed  bool
+	id      int // unique among all fields of the program
+	tag     uint64
+	name    []byte   // `,"name":`
+	absent  []byte   // the name and the value that are written if the message lacks the field
+	message *message // of the value, its elements or its map values, if they are messages
 }
 
 // kind selects how a value is written. field.elem is the kind of the elements of a list or map.
@@ -104,12 +104,12 @@ func Compile(goType reflect.Type, rules ...Rule) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{root: root}
+	program := &Program{root: root}
 	for i := range root.fields {
-		if f := &root.fields[i]; f.of != nil && f.of == builder.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
-			p.meta = i
-			p.count = builder.count
-			return p, nil
+		if f := &root.fields[i]; f.message != nil && f.message == builder.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
+			program.meta = i
+			program.count = builder.count
+			return program, nil
 		}
 	}
 	return nil, fmt.Errorf("%s has no metadata", goType)
@@ -165,7 +165,7 @@ func (c *compiler) compileMessage(goType reflect.Type) (*message, error) {
 		if target.absent != nil || target.kind == version {
 			msg.always |= 1 << i
 		}
-		if target.of != nil && target.of.empty == nil && target.absent != nil && (target.kind == nested || target.kind == inline) {
+		if target.message != nil && target.message.empty == nil && target.absent != nil && (target.kind == nested || target.kind == inline) {
 			msg.needed |= 1 << i // defaults might set fields of a missing message
 		}
 	}
@@ -274,7 +274,7 @@ func (c *compiler) setKind(target *field, goType reflect.Type) (wire uint64, err
 			return 0, fmt.Errorf("%s is not a protobuf message", goType)
 		}
 		target.kind = nested
-		target.of, err = c.compileMessage(goType)
+		target.message, err = c.compileMessage(goType)
 	case reflect.Slice:
 		return c.setSliceKind(target, goType, unmarshals)
 	case reflect.Map:
@@ -307,7 +307,7 @@ func (c *compiler) setSliceKind(target *field, goType reflect.Type, unmarshals b
 	}
 	target.kind = list
 	target.elem = element.kind
-	target.of = element.of
+	target.message = element.message
 	return wire, err
 }
 
@@ -330,7 +330,7 @@ func (c *compiler) setMapKind(target *field, goType reflect.Type) error {
 	}
 	target.kind = dictionary
 	target.elem = value.kind
-	target.of = value.of
+	target.message = value.message
 	return nil
 }
 

@@ -24,10 +24,10 @@ type Rule struct {
 
 // Rules returns a function that returns the given rules. No rules mean that defaults change only
 // objects that a program cannot write anyway.
-func Rules(all ...Rule) func() []Rule { return func() []Rule { return all } }
+func Rules(rules ...Rule) func() []Rule { return func() []Rule { return rules } }
 
 // FieldsSet returns the rule that messages of a type have the given fields, by JSON name.
-func FieldsSet[T any](set ...string) Rule { return Rule{Of: reflect.TypeFor[T](), Set: set} }
+func FieldsSet[T any](fields ...string) Rule { return Rule{Of: reflect.TypeFor[T](), Set: fields} }
 
 // FieldsPass returns the rule that the given fields of a type, by JSON name, pass a check.
 func FieldsPass[T any](check func([4][]byte) bool, fields ...string) Rule {
@@ -108,7 +108,7 @@ func First(b []byte) int {
 // check is a compiled Rule.Check.
 type check struct {
 	fields [4]int8 // indexes in message.fields; the first n are used
-	n      int
+	count  int
 	pass   func([4][]byte) bool
 }
 
@@ -129,7 +129,7 @@ func (c *compiler) applyRules(msg *message, goType reflect.Type, names map[strin
 		if rule.Check == nil {
 			continue
 		}
-		compiled := check{n: len(rule.Fields), pass: rule.Check}
+		compiled := check{count: len(rule.Fields), pass: rule.Check}
 		for i, name := range rule.Fields {
 			compiled.fields[i] = int8(names[name])
 		}
@@ -154,7 +154,7 @@ func (m *message) satisfiesRules(encoded []byte, at []position, found uint64) bo
 	for i := range m.checks {
 		check := &m.checks[i]
 		var inputs [4][]byte
-		for j := range check.n {
+		for j := range check.count {
 			if f := check.fields[j]; found>>f&1 != 0 {
 				inputs[j] = encoded[at[f].from:at[f].to:at[f].to]
 			}

@@ -17,7 +17,7 @@ const maxDepth = 64
 // The memo belongs to the current response and may be nil.
 func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bool) {
 	memo.attach(p)
-	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
+	r := runner{meta: p.root.fields[p.meta].message, version: version, memo: memo}
 	at := len(dst)
 	dst, ok := r.appendFields(p.root, dst, raw, 0)
 	return closeObject(dst, at), ok && r.meta == nil
@@ -43,12 +43,12 @@ type runner struct {
 }
 
 // appendObject appends the object of a message.
-func (r *runner) appendObject(m *message, dst, b []byte, depth int) ([]byte, bool) {
-	if len(b) == 0 && m.empty != nil && m != r.meta {
-		return append(dst, m.empty...), true
+func (r *runner) appendObject(msg *message, dst, data []byte, depth int) ([]byte, bool) {
+	if len(data) == 0 && msg.empty != nil && msg != r.meta {
+		return append(dst, msg.empty...), true
 	}
 	at := len(dst)
-	dst, ok := r.appendFields(m, dst, b, depth)
+	dst, ok := r.appendFields(msg, dst, data, depth)
 	return closeObject(dst, at), ok
 }
 
@@ -88,11 +88,11 @@ func (r *runner) scanAndAppend(msg *message, dst, data []byte, at []position, de
 	isOwn := r.takeOwnMetadata(msg)
 	for remaining := found | msg.always; remaining != 0; remaining &= remaining - 1 {
 		i := bits.TrailingZeros64(remaining)
-		f := &msg.fields[i]
+		target := &msg.fields[i]
 		if found>>i&1 == 0 {
-			dst, ok = r.appendAbsentField(f, dst, isOwn, depth)
+			dst, ok = r.appendAbsentField(target, dst, isOwn, depth)
 		} else {
-			dst, ok = r.appendField(f, dst, data[at[i].from:at[i].to], isOwn, depth)
+			dst, ok = r.appendField(target, dst, data[at[i].from:at[i].to], isOwn, depth)
 		}
 		if !ok {
 			return dst, false
@@ -187,18 +187,18 @@ func (r *runner) appendAbsentField(target *field, dst []byte, isOwn bool, depth 
 	switch {
 	case target.kind == version && isOwn:
 		return r.appendVersion(target, dst), true
-	case target.of != nil && target.of == r.meta:
-		return r.appendObject(target.of, append(dst, target.name...), nil, depth+1)
+	case target.message != nil && target.message == r.meta:
+		return r.appendObject(target.message, append(dst, target.name...), nil, depth+1)
 	}
 	return append(dst, target.absent...), true
 }
 
 // appendVersion appends the resourceVersion field, unless the object has no version.
-func (r *runner) appendVersion(f *field, dst []byte) []byte {
+func (r *runner) appendVersion(target *field, dst []byte) []byte {
 	if r.version == 0 {
 		return dst
 	}
-	dst = append(append(dst, f.name...), '"')
+	dst = append(append(dst, target.name...), '"')
 	return append(AppendVersion(dst, r.version), '"')
 }
 
@@ -245,7 +245,7 @@ func (r *runner) appendField(target *field, dst, data []byte, isOwn bool, depth 
 		}
 		return appendNumber(append(dst, target.name...), target.kind, number), true
 	case inline:
-		return r.appendFields(target.of, dst, data, depth+1)
+		return r.appendFields(target.message, dst, data, depth+1)
 	case list, dictionary, nested, embedded:
 		return r.appendValue(target, target.kind, append(dst, target.name...), data, depth)
 	}
@@ -256,7 +256,7 @@ func (r *runner) appendField(target *field, dst, data []byte, isOwn bool, depth 
 // fieldKind is the kind of the field, or of its elements if data is an element.
 func (r *runner) appendValue(target *field, fieldKind kind, dst, data []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
-	if target.of == nil || target.of != r.meta { // the own metadata contains the version and is not cached
+	if target.message == nil || target.message != r.meta { // the own metadata contains the version and is not cached
 		slot = r.memo.slotFor(target, data)
 	}
 	if slot != nil && slot.ready && slot.holds(target, data) {
@@ -270,7 +270,7 @@ func (r *runner) appendValue(target *field, fieldKind kind, dst, data []byte, de
 	case dictionary:
 		dst, ok = r.appendMap(target, dst, data, depth)
 	case nested:
-		dst, ok = r.appendObject(target.of, dst, data, depth+1)
+		dst, ok = r.appendObject(target.message, dst, data, depth+1)
 	default:
 		dst, ok = appendSpecial(dst, fieldKind, data)
 	}

@@ -108,10 +108,10 @@ func (m *message) isUnknown(tag uint64) bool {
 }
 
 // varint reads a number and returns the index after it, or -1 if there is no valid number.
-func varint(b []byte, i int) (uint64, int) {
+func varint(data []byte, i int) (uint64, int) {
 	var value uint64
-	for shift := 0; i < len(b) && shift < 64; shift += 7 {
-		c := b[i]
+	for shift := 0; i < len(data) && shift < 64; shift += 7 {
+		c := data[i]
 		i++
 		if c < 0x80 {
 			if shift == 63 && c > 1 {

@@ -276,11 +276,11 @@ func FuzzAppend(f *testing.F) {
 // TestCanonicalQuantitiesAreTranscoded checks that a quantity is either not transcoded or has the
 // form that encoding/json writes.
 func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
-	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
+	program, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
 	if err != nil {
 		t.Fatal(err)
 	}
-	transcoder := &subject{name: "quota", goType: reflect.TypeFor[corev1.ResourceQuota](), program: p}
+	transcoder := &subject{name: "quota", goType: reflect.TypeFor[corev1.ResourceQuota](), program: program}
 	transcoded := 0
 	for _, number := range []string{
 		"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.",

@@ -9,10 +9,10 @@ import (
 
 // appendSpecial appends a value of a type that defines its JSON form, such as a time. It returns
 // false if the form cannot be written exactly.
-func appendSpecial(dst []byte, k kind, data []byte) ([]byte, bool) {
-	switch k {
+func appendSpecial(dst []byte, fieldKind kind, data []byte) ([]byte, bool) {
+	switch fieldKind {
 	case timestamp, microTimestamp:
-		return appendTime(dst, data, k == microTimestamp)
+		return appendTime(dst, data, fieldKind == microTimestamp)
 	case quantity:
 		return appendQuantity(dst, data)
 	case intOrString:
@@ -47,11 +47,11 @@ func onlyBytesField(encoded []byte) ([]byte, bool) {
 }
 
 // readNumbers reads a message that contains only numbers: the fields 1 and 2.
-func readNumbers(b []byte) (one, two uint64, ok bool) {
-	for i := 0; i < len(b); {
-		tag := b[i]
+func readNumbers(data []byte) (one, two uint64, ok bool) {
+	for i := 0; i < len(data); {
+		tag := data[i]
 		var number uint64
-		number, i = varint(b, i+1)
+		number, i = varint(data, i+1)
 		if i < 0 {
 			return 0, 0, false
 		}
@@ -75,11 +75,11 @@ const (
 )
 
 // appendTime appends a time in the JSON form of metav1.Time (seconds) or MicroTime (microseconds).
-func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
-	if len(b) == 0 {
+func appendTime(dst, data []byte, micro bool) ([]byte, bool) {
+	if len(data) == 0 {
 		return append(dst, "null"...), true
 	}
-	seconds64, nanos64, ok := readNumbers(b)
+	seconds64, nanos64, ok := readNumbers(data)
 	seconds := int64(seconds64)
 	nanos := int32(nanos64)
 	if !ok || seconds <= firstSecond || seconds >= endSecond || micro && (nanos < 0 || nanos >= 1e9) {
@@ -197,11 +197,11 @@ func appendWrapped(dst, data []byte) ([]byte, bool) {
 
 // appendQuantity appends a canonical quantity: no finer than thousandths, not negative and not very
 // large. It returns false for any other.
-func appendQuantity(dst, b []byte) ([]byte, bool) {
-	if len(b) == 0 {
+func appendQuantity(dst, data []byte) ([]byte, bool) {
+	if len(data) == 0 {
 		return append(dst, `"0"`...), true
 	}
-	s, ok := onlyBytesField(b)
+	s, ok := onlyBytesField(data)
 	if !ok || !isCanonicalQuantity(s) {
 		return dst, false
 	}
@@ -248,9 +248,9 @@ func isCanonicalQuantity(data []byte) bool {
 
 // appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false
 // for any other text.
-func appendEmbedded(dst, b []byte) ([]byte, bool) {
-	if len(b) == 0 || b[0] != '{' || !jsontext.Compact(b) {
+func appendEmbedded(dst, data []byte) ([]byte, bool) {
+	if len(data) == 0 || data[0] != '{' || !jsontext.Compact(data) {
 		return dst, false
 	}
-	return append(dst, b...), true
+	return append(dst, data...), true
 }

@@ -59,11 +59,11 @@ func podManager(b *testing.B) (*Manager, *corev1.Pod) {
 
 // BenchmarkCreate measures the ownership of a new object.
 func BenchmarkCreate(b *testing.B) {
-	m, p := podManager(b)
+	manager, pod := podManager(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.ManagedFields = nil
-		if err := m.Update(b.Context(), nil, p, "creator"); err != nil {
+		pod.ManagedFields = nil
+		if err := manager.Update(b.Context(), nil, pod, "creator"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -200,13 +200,13 @@ func (c *comparer) compareValues(shape *fieldSchema, a, b reflect.Value, hasA, h
 }
 
 // compareLeaves compares two values whose parts have no owners.
-func (c *comparer) compareLeaves(s *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) compareLeaves(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
 		c.set.insert(c.path)
 	case !hasB:
 		c.removed.insert(c.path)
-	case !equal(s, a, b, nullEqualsNull):
+	case !equal(shape, a, b, nullEqualsNull):
 		c.set.insert(c.path)
 	}
 }
@@ -273,9 +273,9 @@ func (c *comparer) compareEntries(shape *fieldSchema, key string, valueA, entryB
 
 // element is an element of one of two associative lists, a or b.
 type element struct {
-	path  fieldpath.PathElement // identifies the element by its key or value
-	value reflect.Value
-	inB   bool
+	path     fieldpath.PathElement // identifies the element by its key or value
+	value    reflect.Value
+	inSecond bool
 }
 
 // compareLists compares two lists whose elements are identified by keys or by value. Either may be
@@ -286,7 +286,7 @@ func (c *comparer) compareLists(shape *fieldSchema, a, b reflect.Value) {
 	}
 
 	// 1. Collect the elements of both lists.
-	all := make([]element, 0, listLength(a)+listLength(b))
+	elements := make([]element, 0, listLength(a)+listLength(b))
 	collect := func(value reflect.Value, inB bool) {
 		pathElement, err := shape.pathElement(value)
 		if err != nil {
@@ -295,29 +295,29 @@ func (c *comparer) compareLists(shape *fieldSchema, a, b reflect.Value) {
 			}
 			return
 		}
-		all = append(all, element{pathElement, value, inB})
+		elements = append(elements, element{pathElement, value, inB})
 	}
 	eachElement(a, func(value reflect.Value) { collect(value, false) })
 	eachElement(b, func(value reflect.Value) { collect(value, true) })
 
 	// 2. Sort them by path, because insertion into a set is fast in path order. The elements of a
 	// remain before those of b.
-	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
+	slices.SortStableFunc(elements, func(x, y element) int { return x.path.Compare(y.path) })
 
 	// 3. Compare the elements at each path.
-	for len(all) > 0 {
+	for len(elements) > 0 {
 		atPath := 1
-		for atPath < len(all) && all[atPath].path.Equals(all[0].path) {
+		for atPath < len(elements) && elements[atPath].path.Equals(elements[0].path) {
 			atPath++
 		}
 		fromA := 0
-		for fromA < atPath && !all[fromA].inB {
+		for fromA < atPath && !elements[fromA].inSecond {
 			fromA++
 		}
-		c.pushElement(all[0].path)
-		c.compareElements(shape, all[:fromA], all[fromA:atPath])
+		c.pushElement(elements[0].path)
+		c.compareElements(shape, elements[:fromA], elements[fromA:atPath])
 		c.popElement()
-		all = all[atPath:]
+		elements = elements[atPath:]
 	}
 }
 

@@ -82,12 +82,12 @@ func mutate(t *testing.T, random *rand.Rand, kind *registry.Kind, obj registry.O
 func roundTrip(t *testing.T, kind *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	obj.SetManagedFields(nil)
-	b, err := json.Marshal(obj)
+	data, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := kind.New().(registry.Object)
-	if err := json.Unmarshal(b, out); err != nil {
+	if err := json.Unmarshal(data, out); err != nil {
 		t.Fatal(err)
 	}
 	out.GetObjectKind().SetGroupVersionKind(kind.GVK())

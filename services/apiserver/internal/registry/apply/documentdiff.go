@@ -127,10 +127,10 @@ func (d *documentDiff) compareValues(ref smd.TypeRef, a, b any) bool {
 }
 
 // matchesType reports whether a value matches its type, without recording any field.
-func (d *documentDiff) matchesType(ref smd.TypeRef, v any) bool {
+func (d *documentDiff) matchesType(ref smd.TypeRef, value any) bool {
 	previous := d.insideAtomic
 	d.insideAtomic = true
-	ok := d.addValue(ref, v)
+	ok := d.addValue(ref, value)
 	d.insideAtomic = previous
 	return ok
 }
@@ -222,9 +222,9 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 			return false
 		}
 		now.Insert(pathElement, valueB)
-		valueA, there := before.Get(pathElement)
+		valueA, exists := before.Get(pathElement)
 		switch {
-		case !there:
+		case !exists:
 			ok = d.addOneSided(&d.set, pathElement, rules.ElementType, valueB)
 		case !tape.EqualValues(valueA, valueB):
 			ok = d.withElement(pathElement, func() bool { return d.compareValues(rules.ElementType, valueA, valueB) })
@@ -237,7 +237,7 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 	}
 	for _, valueA := range a {
 		pathElement, _ := elementOf(rules, valueA)
-		if _, there := now.Get(pathElement); !there && !d.addOneSided(&d.removed, pathElement, rules.ElementType, valueA) {
+		if _, exists := now.Get(pathElement); !exists && !d.addOneSided(&d.removed, pathElement, rules.ElementType, valueA) {
 			return false
 		}
 	}
@@ -246,20 +246,20 @@ func (d *documentDiff) compareLists(rules *smd.List, a, b []any) bool {
 
 // addValue records a value at the path that only one document has. It returns false for unusual
 // values.
-func (d *documentDiff) addValue(ref smd.TypeRef, v any) bool {
+func (d *documentDiff) addValue(ref smd.TypeRef, value any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
 		return false
 	}
-	switch v := v.(type) {
+	switch value := value.(type) {
 	case nil:
 		ok = atom.Map != nil || atom.List != nil || atom.Scalar != nil
 	case map[string]any:
-		ok = atom.Map != nil && d.addFields(atom.Map, v)
+		ok = atom.Map != nil && d.addFields(atom.Map, value)
 	case []any:
-		ok = atom.List != nil && d.addElements(atom.List, v)
+		ok = atom.List != nil && d.addElements(atom.List, value)
 	default:
-		ok = atom.Scalar != nil && matchesScalar(*atom.Scalar, v)
+		ok = atom.Scalar != nil && matchesScalar(*atom.Scalar, value)
 	}
 	if ok && !d.insideAtomic && len(d.path) > 0 {
 		d.oneSided.insert(d.path)
@@ -279,12 +279,12 @@ func matchesScalar(expected smd.Scalar, v any) bool {
 	return false
 }
 
-// addChild calls addValue with e appended to the path.
-func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+// addChild calls addValue with element appended to the path.
+func (d *documentDiff) addChild(element fieldpath.PathElement, ref smd.TypeRef, value any) bool {
 	if d.insideAtomic { // no field is recorded
-		return d.addValue(ref, v)
+		return d.addValue(ref, value)
 	}
-	return d.withElement(e, func() bool { return d.addValue(ref, v) })
+	return d.withElement(element, func() bool { return d.addValue(ref, value) })
 }
 
 // addFields adds the fields of an object that only one side has. It returns false if the comparison
@@ -353,13 +353,13 @@ func elementOf(rules *smd.List, content any) (pathElement fieldpath.PathElement,
 		scalar := value.NewValueInterface(content)
 		return fieldpath.PathElement{Value: &scalar}, true
 	}
-	m, ok := content.(map[string]any)
+	members, ok := content.(map[string]any)
 	if !ok {
 		return pathElement, false
 	}
 	keys := make(value.FieldList, 0, len(rules.Keys))
 	for _, name := range rules.Keys {
-		content, has := m[name]
+		content, has := members[name]
 		if !has || !matchesScalar(smd.Untyped, content) {
 			return pathElement, false
 		}

@@ -119,13 +119,13 @@ func (d documentGenerator) drawMixed(a, b any) any {
 	case map[string]any:
 		if y, ok := b.(map[string]any); ok {
 			mixed := map[string]any{}
-			for name, v := range x {
+			for name, value := range x {
 				w, both := y[name]
 				switch {
 				case both:
-					mixed[name] = d.drawMixed(v, w)
+					mixed[name] = d.drawMixed(value, w)
 				case d.Intn(4) > 0:
-					mixed[name] = v
+					mixed[name] = value
 				}
 			}
 			for name, w := range y {
@@ -164,10 +164,10 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 			against := empty
 			if i%4 > 0 {
 				other, _ := d.drawMixed(spec, d.drawSpec(4)).(map[string]any)
-				u := &unstructured.Unstructured{Object: newThing(other)}
-				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
-				live = u
-				against = u
+				object := &unstructured.Unstructured{Object: newThing(other)}
+				object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x"}})
+				live = object
+				against = object
 			}
 			got, ok := manager.documentDifferences(live, obj)
 			want, err := manager.typedDifferences(against, obj)

@@ -92,11 +92,11 @@ func listOf(tree any) ([]any, bool) {
 
 // sameEntry reports whether two entries of managedFields are equal, except for their times.
 func sameEntry(treeA, treeB map[string]any) bool {
-	size := func(m map[string]any) int {
-		if _, ok := m["time"]; ok {
-			return len(m) - 1
+	size := func(members map[string]any) int {
+		if _, ok := members["time"]; ok {
+			return len(members) - 1
 		}
-		return len(m)
+		return len(members)
 	}
 	if size(treeA) != size(treeB) {
 		return false
@@ -185,16 +185,16 @@ func (r ManagedFields) recordedFields(entries []metav1.ManagedFieldsEntry, raw [
 // treeOfEntry returns the tree of an entry. known returns the existing tree of its fields, or nil.
 func treeOfEntry(entry *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
 	tree := make(map[string]any, 7)
-	put := func(name, text string) {
+	setText := func(name, text string) {
 		if text != "" {
 			tree[name] = text
 		}
 	}
-	put("manager", entry.Manager)
-	put("operation", string(entry.Operation))
-	put("apiVersion", entry.APIVersion)
-	put("fieldsType", entry.FieldsType)
-	put("subresource", entry.Subresource)
+	setText("manager", entry.Manager)
+	setText("operation", string(entry.Operation))
+	setText("apiVersion", entry.APIVersion)
+	setText("fieldsType", entry.FieldsType)
+	setText("subresource", entry.Subresource)
 	if entry.Time != nil {
 		if entry.Time.IsZero() {
 			return nil, false
@@ -206,12 +206,12 @@ func treeOfEntry(entry *metav1.ManagedFieldsEntry, known func(raw []byte) any) (
 	}
 	fields := known(entry.FieldsV1.Raw)
 	if fields == nil {
-		d, err := tape.Parse(entry.FieldsV1.Raw)
+		doc, err := tape.Parse(entry.FieldsV1.Raw)
 		if err != nil {
 			return nil, false
 		}
-		defer d.Release()
-		fields = d.Any(tape.Root)
+		defer doc.Release()
+		fields = doc.Any(tape.Root)
 	}
 	tree["fieldsV1"] = fields
 	return tree, true

@@ -41,11 +41,11 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 }
 
 // equalMeta compares metadata, except for managedFields.
-func equalMeta(f *fieldShape, a, b reflect.Value) bool {
-	x, _ := f.valueIn(a)
-	y, _ := f.valueIn(b)
-	for i := range f.fields {
-		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, nullEqualsEmpty) {
+func equalMeta(field *fieldShape, a, b reflect.Value) bool {
+	x, _ := field.valueIn(a)
+	y, _ := field.valueIn(b)
+	for i := range field.fields {
+		if g := &field.fields[i]; g.name != "managedFields" && !equalField(g, x, y, nullEqualsEmpty) {
 			return false
 		}
 	}
@@ -53,10 +53,10 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 }
 
 // equalField compares a field of two structs.
-func equalField(f *fieldShape, a, b reflect.Value, how nullComparison) bool {
-	x, hasX := f.valueIn(a)
-	y, hasY := f.valueIn(b)
-	return hasX == hasY && (!hasX || equal(f.fieldSchema, x, y, how))
+func equalField(field *fieldShape, a, b reflect.Value, how nullComparison) bool {
+	x, hasX := field.valueIn(a)
+	y, hasY := field.valueIn(b)
+	return hasX == hasY && (!hasX || equal(field.fieldSchema, x, y, how))
 }
 
 // nullComparison determines how null compares with empty values.
@@ -171,11 +171,11 @@ func samePointer[T comparable](a *T, b any) bool {
 // decodedJSON returns the JSON of a value that encodes itself, decoded to maps, lists and scalars.
 // An error is returned as its text.
 func decodedJSON(v reflect.Value) (out any) {
-	b, err := json.Marshal(pointerTo(v).Interface())
+	data, err := json.Marshal(pointerTo(v).Interface())
 	if err != nil {
 		return err.Error()
 	}
-	if err := json.Unmarshal(b, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		return err.Error()
 	}
 	return out
@@ -183,11 +183,11 @@ func decodedJSON(v reflect.Value) (out any) {
 
 // pointerTo returns a pointer to a value or to a copy of it, because methods may have a pointer
 // receiver.
-func pointerTo(v reflect.Value) reflect.Value {
-	if v.CanAddr() {
-		return v.Addr()
+func pointerTo(value reflect.Value) reflect.Value {
+	if value.CanAddr() {
+		return value.Addr()
 	}
-	p := reflect.New(v.Type())
-	p.Elem().Set(v)
+	p := reflect.New(value.Type())
+	p.Elem().Set(value)
 	return p
 }

@@ -56,11 +56,11 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 }
 
 // add creates the view of a kind and adds it to the views of the kind's versions, by apiVersion.
-func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
-	v := &view{fields: f, kind: k, representation: representationOf(k), versions: versions}
+func (f *Fields) add(kind *registry.Kind, versions map[string]*view) *view {
+	v := &view{fields: f, kind: kind, representation: representationOf(kind), versions: versions}
 	v.typed = sync.OnceValue(v.mergeType)
 	v.shape = sync.OnceValue(v.shapeOf)
-	versions[k.GroupVersion().String()] = v
+	versions[kind.GroupVersion().String()] = v
 	return v
 }
 
@@ -109,13 +109,13 @@ func (f *Fields) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 
 // newManager returns the manager of a kind with a view, or of its subresource sub, which may be
 // nil.
-func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
-	m := &Manager{view: v, gvk: k.GVK()}
+func newManager(v *view, kind *registry.Kind, sub *registry.Subresource) *Manager {
+	manager := &Manager{view: v, gvk: kind.GVK()}
 	if sub != nil {
-		m.subresource = sub.Name
+		manager.subresource = sub.Name
 	}
-	m.filter = filterOf(k, sub)
-	return m
+	manager.filter = filterOf(kind, sub)
+	return manager
 }
 
 // Family holds kinds that are versions of each other and not in the catalog.
@@ -194,10 +194,10 @@ type fieldSetCache struct {
 }
 
 func newFieldSetCache() *fieldSetCache {
-	k := &fieldSetCache{}
+	cache := &fieldSetCache{}
 	const noLimit = 1 << 30 // limited by bytes instead
-	k.byKey, _ = simplelru.NewLRU(noLimit, func(key setKey, _ fieldSet) { k.bytes -= len(key.raw) })
-	return k
+	cache.byKey, _ = simplelru.NewLRU(noLimit, func(key setKey, _ fieldSet) { cache.bytes -= len(key.raw) })
+	return cache
 }
 
 func (k *fieldSetCache) get(key setKey) (fieldSet, bool) {

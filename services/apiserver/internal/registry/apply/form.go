@@ -32,11 +32,11 @@ type representation interface {
 }
 
 // representationOf returns how the objects of a kind are processed.
-func representationOf(k *registry.Kind) representation {
-	if k.Custom() {
-		return documentRepresentation{k}
+func representationOf(kind *registry.Kind) representation {
+	if kind.Custom() {
+		return documentRepresentation{kind}
 	}
-	return typedRepresentation{k}
+	return typedRepresentation{kind}
 }
 
 // typedRepresentation processes objects with a Go type.
@@ -81,12 +81,12 @@ type documentRepresentation struct{ kind *registry.Kind }
 
 // convert converts an object as a JSON document.
 func (f documentRepresentation) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
-	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
+	object, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a document", obj)
 	}
-	u.SetGroupVersionKind(f.kind.GVK())
-	raw, err := u.MarshalJSON()
+	object.SetGroupVersionKind(f.kind.GVK())
+	raw, err := object.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +105,16 @@ func (f documentRepresentation) setDefaults(obj registry.Object) (registry.Objec
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.kind.Document.Normalize(raw, registry.DocumentOptions{KeepNulls: true, DropMalformedMetadata: true})
+	served, err := f.kind.Document.Normalize(raw, registry.DocumentOptions{KeepNulls: true, DropMalformedMetadata: true})
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	d, err := tape.Parse(s.Doc)
+	doc, err := tape.Parse(served.Doc)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	content, ok := d.Any(tape.Root).(map[string]any)
+	defer doc.Release()
+	content, ok := doc.Any(tape.Root).(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s is not a JSON object", f.kind.Kind)
 	}

@@ -118,11 +118,11 @@ func (m *Manager) Check(list []metav1.ManagedFieldsEntry) error {
 
 // decodeOrNone decodes a list like decode. For an invalid list it returns no entries.
 func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
-	m, err := v.decode(list)
+	entries, err := v.decode(list)
 	if err != nil {
 		return managed{}
 	}
-	return m
+	return entries
 }
 
 // encode returns managedFields ordered by operation, time and owner.
@@ -350,13 +350,13 @@ func (w *pathCounter) exceedsLimits(ref smd.TypeRef, typedValue value.Value, pat
 const indexStep = 8
 
 // keySize returns the size in bytes of the key of a list element.
-func keySize(list *smd.List, x value.Value) (size int) {
+func keySize(list *smd.List, typedValue value.Value) (size int) {
 	switch {
-	case x == nil:
-	case x.IsString():
-		return len(x.AsString())
-	case x.IsMap():
-		m := x.AsMap()
+	case typedValue == nil:
+	case typedValue.IsString():
+		return len(typedValue.AsString())
+	case typedValue.IsMap():
+		m := typedValue.AsMap()
 		for _, key := range list.Keys {
 			size += len(key) + 1
 			if v, ok := m.Get(key); ok && v != nil && v.IsString() {

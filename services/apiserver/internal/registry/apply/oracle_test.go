@@ -32,11 +32,11 @@ var deploymentGVK = appsv1.SchemeGroupVersion.WithKind("Deployment")
 type referenceConverter struct{ m *Manager }
 
 // newReferenceManager returns the field manager of apimachinery with the rules and Go types of a manager.
-func newReferenceManager(t testing.TB, m *Manager) *managedfields.FieldManager {
+func newReferenceManager(t testing.TB, manager *Manager) *managedfields.FieldManager {
 	t.Helper()
-	p := referenceConverter{m}
-	f, err := managedfields.NewDefaultFieldManager(p, p, p, p, m.gvk, m.gvk.GroupVersion(), m.subresource,
-		map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(m.gvk.GroupVersion().String()): m.filter})
+	p := referenceConverter{manager}
+	f, err := managedfields.NewDefaultFieldManager(p, p, p, p, manager.gvk, manager.gvk.GroupVersion(), manager.subresource,
+		map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(manager.gvk.GroupVersion().String()): manager.filter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,12 +64,12 @@ func (p referenceConverter) ConvertFieldLabel(schema.GroupVersionKind, string, s
 }
 
 func (p referenceConverter) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
-	u, ok := in.(*unstructured.Unstructured)
+	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		return in, nil
 	}
 	out := p.empty()
-	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, out)
 }
 
 func (p referenceConverter) empty() registry.Object {
@@ -307,12 +307,12 @@ func (s *comparison) checkOwnedFieldsExist() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for owner, e := range s.manager.decodeOrNone(s.live.GetManagedFields()) {
-		if e.Empty() {
+	for owner, entry := range s.manager.decodeOrNone(s.live.GetManagedFields()) {
+		if entry.Empty() {
 			s.t.Fatalf("%s: got an entry without fields, want none", owner)
 		}
 		t := s.manager.typed()
-		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
+		entry.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
 			// Fields that were applied empty are omitted.
 			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
 				s.t.Fatalf("%s: got the missing field %s, want only existing ones", owner, p)
@@ -322,11 +322,11 @@ func (s *comparison) checkOwnedFieldsExist() {
 }
 
 func toJSON(o any) string {
-	b, err := json.Marshal(o)
+	data, err := json.Marshal(o)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return string(data)
 }
 
 func sameJSON(a, b any) bool { return toJSON(a) == toJSON(b) }

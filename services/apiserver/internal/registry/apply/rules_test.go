@@ -129,13 +129,13 @@ func TestUpdateUsesValidManagedFieldsOfRequest(t *testing.T) {
 // TestSubresourcesIgnoreManagedFields checks that a write through a subresource ignores the
 // managedFields of the request.
 func TestSubresourcesIgnoreManagedFields(t *testing.T) {
-	m, _ := managerOf(t, podGVK, "")
+	manager, _ := managerOf(t, podGVK, "")
 	live := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec:       corev1.PodSpec{NodeName: "n"},
 		Status:     corev1.PodStatus{Phase: "Pending"},
 	}
-	updateAs(t, m, nil, live, "creator")
+	updateAs(t, manager, nil, live, "creator")
 	const creator = `creator Update v1 {"f:spec":{"f:nodeName":{}}}`
 	checkOwners(t, live, creator)
 	status, _ := managerOf(t, podGVK, "status")

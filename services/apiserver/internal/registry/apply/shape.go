@@ -156,11 +156,11 @@ func (c *compiler) fillShape(shape *fieldSchema, goType reflect.Type, rule smd.T
 }
 
 // elementRule returns the rule of a map's values. Atomic maps have none.
-func elementRule(m *smd.Map, atomic bool) smd.TypeRef {
-	if atomic || m == nil {
+func elementRule(mapRules *smd.Map, atomic bool) smd.TypeRef {
+	if atomic || mapRules == nil {
 		return smd.TypeRef{}
 	}
-	return m.ElementType
+	return mapRules.ElementType
 }
 
 // addStructFields adds the fields of a struct, and of the structs embedded in it, to shape. parentIndex
@@ -265,10 +265,10 @@ func (s *fieldSchema) pathElement(goValue reflect.Value) (fieldpath.PathElement,
 	}
 	keys := make(value.FieldList, 0, len(s.keys))
 	for _, keyField := range s.keys {
-		f, has := keyField.valueIn(goValue)
+		fieldValue, has := keyField.valueIn(goValue)
 		switch {
-		case has && f.IsValid():
-			keys = append(keys, value.Field{Name: keyField.name, Value: scalarValue(f)})
+		case has && fieldValue.IsValid():
+			keys = append(keys, value.Field{Name: keyField.name, Value: scalarValue(fieldValue)})
 		case keyField.defaultValue != nil:
 			keys = append(keys, value.Field{Name: keyField.name, Value: keyField.defaultValue})
 		default:

@@ -132,11 +132,11 @@ func (d *deriver) listRules(t reflect.Type, tag reflect.StructTag) *smd.List {
 }
 
 // structRef adds the merge rules of a struct to the schema and returns a reference to them.
-func (d *deriver) structRef(t reflect.Type) smd.TypeRef {
-	name := typename.ForType(t)
+func (d *deriver) structRef(goType reflect.Type) smd.TypeRef {
+	name := typename.ForType(goType)
 	d.known[name] = true // before its fields: types may be recursive
 	m := &smd.Map{}
-	d.addFields(m, t)
+	d.addFields(m, goType)
 	d.types = append(d.types, smd.TypeDef{Name: name, Atom: smd.Atom{Map: m}})
 	return namedRef(name)
 }
@@ -207,13 +207,13 @@ func (c *comparer) compareEncodings(shape *fieldSchema, a, b reflect.Value, hasA
 }
 
 // typedFrom returns a value with the merge rules of a foreign shape. An absent value becomes null.
-func typedFrom(shape *fieldSchema, v reflect.Value, has bool) *typed.TypedValue {
+func typedFrom(shape *fieldSchema, goValue reflect.Value, has bool) *typed.TypedValue {
 	if !has {
 		return typed.AsTypedUnvalidated(nil, shape.typed.Schema, shape.typed.TypeRef)
 	}
 	var plain any
-	if v.IsValid() {
-		plain = decodedJSON(v)
+	if goValue.IsValid() {
+		plain = decodedJSON(goValue)
 	}
 	return typed.AsTypedUnvalidated(value.NewValueInterface(plain), shape.typed.Schema, shape.typed.TypeRef)
 }

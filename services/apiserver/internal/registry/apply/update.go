@@ -103,14 +103,14 @@ func (m *Manager) newOwner(manager string, op metav1.ManagedFieldsOperationType)
 // is nil if all fields of obj are new. entries is modified.
 func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, entries managed, to owner) error {
 	// 1. Determine the fields that the owner takes: those that were added or changed.
-	own := m.gvk.GroupVersion().String()
+	version := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
 	diff, err := m.differences(live, obj)
 	if err != nil {
 		return err
 	}
-	changes[own] = diff.filteredBy(m.filter)
-	used := changes[own].set.Difference(unownedFields)
+	changes[version] = diff.filteredBy(m.filter)
+	used := changes[version].set.Difference(unownedFields)
 
 	// 2. Remove the changed fields from all entries. Each entry names fields as they are in its own
 	// version, so the objects are compared in that version, once for each version.
@@ -130,10 +130,10 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 		if entryOwner == to { // keep its encoding if its set already includes all taken fields
 			changed = changed.Difference(used)
 		}
-		if rest := managedEntry.minus(changed).minus(difference.removed); rest.Empty() {
+		if remaining := managedEntry.minus(changed).minus(difference.removed); remaining.Empty() {
 			delete(entries, entryOwner)
-		} else if rest.Set != managedEntry.Set { // the same pointer means that no field was removed
-			entries[entryOwner] = &entry{fieldSet: rest, version: managedEntry.version, time: managedEntry.time}
+		} else if remaining.Set != managedEntry.Set { // the same pointer means that no field was removed
+			entries[entryOwner] = &entry{fieldSet: remaining, version: managedEntry.version, time: managedEntry.time}
 		}
 	}
 
@@ -145,27 +145,27 @@ func (m *Manager) recordChanges(ctx context.Context, live, obj registry.Object, 
 	if managedEntry := entries[to]; managedEntry != nil {
 		before = managedEntry.fieldSet
 	}
-	entries[to] = &entry{fieldSet: before.plus(used), version: own, time: truncateTime(m.fields.now())}
+	entries[to] = &entry{fieldSet: before.plus(used), version: version, time: truncateTime(m.fields.now())}
 	return nil
 }
 
 // differencesIn compares two objects in another version. It returns nil if that version is not
 // served.
 func (m *Manager) differencesIn(ctx context.Context, version string, live, obj registry.Object) (*changes, error) {
-	other := m.inVersion(version)
-	if other == nil {
+	otherView := m.inVersion(version)
+	if otherView == nil {
 		return nil, nil
 	}
 	var err error
 	if live != nil {
-		if live, err = m.convert(ctx, live, other); err != nil {
+		if live, err = m.convert(ctx, live, otherView); err != nil {
 			return nil, fmt.Errorf("convert the live object to %s: %w", version, err)
 		}
 	}
-	if obj, err = m.convert(ctx, obj, other); err != nil {
+	if obj, err = m.convert(ctx, obj, otherView); err != nil {
 		return nil, fmt.Errorf("convert the object to %s: %w", version, err)
 	}
-	diff, err := other.differences(live, obj)
+	diff, err := otherView.differences(live, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -309,9 +309,9 @@ func syncLastApplied(manager string, obj registry.Object, patch map[string]any) 
 		return nil
 	}
 	applied := (&unstructured.Unstructured{Object: patch}).DeepCopy()
-	own := applied.GetAnnotations()
-	delete(own, corev1.LastAppliedConfigAnnotation)
-	applied.SetAnnotations(own)
+	patchAnnotations := applied.GetAnnotations()
+	delete(patchAnnotations, corev1.LastAppliedConfigAnnotation)
+	applied.SetAnnotations(patchAnnotations)
 	data, err := runtime.Encode(unstructured.UnstructuredJSONScheme, applied)
 	if err != nil {
 		return fmt.Errorf("encode the last applied configuration: %w", err)

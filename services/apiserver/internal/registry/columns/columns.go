@@ -100,7 +100,7 @@ func SinceMicro(t metav1.MicroTime) registry.Age {
 type Documented interface{ SwaggerDoc() map[string]string }
 
 // Doc returns the documentation of a field, by its JSON name; "" stands for the type.
-func Doc(of Documented, field string) string { return of.SwaggerDoc()[field] }
+func Doc(documented Documented, field string) string { return documented.SwaggerDoc()[field] }
 
 // Containers returns the names and the images of containers, each joined by commas.
 func Containers(cs []corev1.Container) (names, images string) {

@@ -28,16 +28,16 @@ type pointerTo[T any] interface {
 // New returns an empty value of a Go type: New[appsv1.Deployment].
 func New[T any, P pointerTo[T]]() runtime.Object { return P(new(T)) }
 
-// Kind completes the declaration k of a kind and returns k. T and L are the Go types of its objects
+// Kind completes the declaration of a kind and returns it. T and L are the Go types of its objects
 // and lists. The singular name defaults to the kind in lower case, the storage prefix to the
 // resource.
-func Kind[T, L any, P pointerTo[T], PL pointerTo[L]](k *registry.Kind) *registry.Kind {
-	k.New, k.NewList = New[T, P], New[L, PL]
-	SetDefault(&k.Singular, strings.ToLower(k.Kind))
-	if !k.Virtual {
-		SetDefault(&k.Stored.Prefix, k.Resource)
+func Kind[T, L any, P pointerTo[T], PL pointerTo[L]](kind *registry.Kind) *registry.Kind {
+	kind.New, kind.NewList = New[T, P], New[L, PL]
+	SetDefault(&kind.Singular, strings.ToLower(kind.Kind))
+	if !kind.Virtual {
+		SetDefault(&kind.Stored.Prefix, kind.Resource)
 	}
-	return k
+	return kind
 }
 
 // Adapt adapts a rule for one Go type to a rule for objects. Like all adapters in this package, it
@@ -79,12 +79,12 @@ func AdaptUpdateValidation[T registry.Object](
 }
 
 // SetValidation sets the validation of a kind for new objects, whose old is nil, and for changes.
-func SetValidation[T registry.Object](k *registry.Kind, rules func(fld validate.Field, obj, old T)) {
-	k.Create.Validate = AdaptValidation(func(fld validate.Field, obj T) {
+func SetValidation[T registry.Object](kind *registry.Kind, rules func(fld validate.Field, obj, old T)) {
+	kind.Create.Validate = AdaptValidation(func(fld validate.Field, obj T) {
 		var none T
 		rules(fld, obj, none)
 	})
-	k.Update.Validate = AdaptUpdateValidation(rules)
+	kind.Update.Validate = AdaptUpdateValidation(rules)
 }
 
 // SpecStatusAccessors returns the registry.SpecStatusAccessors of a kind. partsOf returns pointers
@@ -118,20 +118,20 @@ func SpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecSta
 // ExactSpecAccessors is SpecAccessors for kinds that count a change between an absent and an empty
 // list as a change of the spec, as Kubernetes does for a few kinds.
 func ExactSpecAccessors[T registry.Object, S any](specOf func(T) *S) registry.SpecStatusAccessors {
-	p := SpecAccessors(specOf)
-	p.SpecChanged = func(obj, old registry.Object) bool {
+	accessors := SpecAccessors(specOf)
+	accessors.SpecChanged = func(obj, old registry.Object) bool {
 		return !reflect.DeepEqual(specOf(obj.(T)), specOf(old.(T)))
 	}
-	return p
+	return accessors
 }
 
-// AdditionalVersion changes k to be served in another version that has the same fields. Objects are
-// still stored in the previous version. It returns k.
-func AdditionalVersion(version string, k *registry.Kind) *registry.Kind {
-	stored := k.StoredGVK().GroupVersion()
-	k.Version = version
-	k.Stored.Version = stored
-	return k
+// AdditionalVersion changes a kind to be served in another version that has the same fields. Objects are
+// still stored in the previous version. It returns the kind.
+func AdditionalVersion(version string, kind *registry.Kind) *registry.Kind {
+	stored := kind.StoredGVK().GroupVersion()
+	kind.Version = version
+	kind.Stored.Version = stored
+	return kind
 }
 
 // ViewVerbs returns the verbs of subresources that are views of the object.

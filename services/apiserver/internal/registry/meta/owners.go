@@ -31,8 +31,8 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 		return validation.ValidateObjectMetaAccessor(obj, namespaced, name, at)
 	}
 	errs := validation.ValidateObjectMetaAccessor(withoutOwners{obj}, namespaced, name, at)
-	wrong := validateOwners(owners, at.Child("ownerReferences"))
-	if len(wrong) == 0 {
+	ownerErrs := validateOwners(owners, at.Child("ownerReferences"))
+	if len(ownerErrs) == 0 {
 		return errs
 	}
 	finalizers := at.Child("finalizers").String()
@@ -44,7 +44,7 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	if after < 0 {
 		after = len(errs)
 	}
-	return slices.Concat(errs[:after], wrong, errs[after:])
+	return slices.Concat(errs[:after], ownerErrs, errs[after:])
 }
 
 // withoutOwners is an object without owner references.
@@ -67,24 +67,24 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 	controller := ""
 	for i, ownerReference := range owners {
 		key := ownerErrorKey{apiVersion: ownerReference.APIVersion, kind: ownerReference.Kind, hasName: ownerReference.Name != "", hasUID: ownerReference.UID != ""}
-		wrong, ok := known[key]
+		ownerErrs, ok := known[key]
 		if !ok {
-			wrong = validation.ValidateOwnerReferences(owners[i:i+1], at)
-			if len(wrong) > 0 && len(known) < maxCachedErrors && !slices.ContainsFunc(wrong, showsOwner) {
-				known[key] = wrong
+			ownerErrs = validation.ValidateOwnerReferences(owners[i:i+1], at)
+			if len(ownerErrs) > 0 && len(known) < maxCachedErrors && !slices.ContainsFunc(ownerErrs, showsOwner) {
+				known[key] = ownerErrs
 			}
 		}
-		errs = append(errs, wrong...)
+		errs = append(errs, ownerErrs...)
 		if ownerReference.Controller == nil || !*ownerReference.Controller {
 			continue
 		}
-		this := ownerReference.Kind + "/" + ownerReference.Name
+		owner := ownerReference.Kind + "/" + ownerReference.Name
 		if controller == "" {
-			controller = this
+			controller = owner
 			continue
 		}
 		errs = append(errs, field.Invalid(at, owners[:min(len(owners), maxShownOwners)], fmt.Sprintf(
-			`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
+			`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, owner)))
 	}
 	return errs
 }

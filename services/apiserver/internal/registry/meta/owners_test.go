@@ -23,7 +23,7 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 	isController, notController := true, false
 	choose := func(choices ...string) string { return choices[random.IntN(len(choices))] }
 	for round := range 40 {
-		made := metav1.ObjectMeta{
+		metadata := metav1.ObjectMeta{
 			Name:       choose("a", "A"),
 			Namespace:  "n",
 			Labels:     map[string]string{choose("a", "-"): "b"},
@@ -50,10 +50,10 @@ func TestManyOwnersErrorsMatchApimachinery(t *testing.T) {
 				ownerReference.Kind = fmt.Sprint(random.Uint64())
 				ownerReference.UID = ""
 			}
-			made.OwnerReferences = append(made.OwnerReferences, ownerReference)
+			metadata.OwnerReferences = append(metadata.OwnerReferences, ownerReference)
 		}
-		want := validation.ValidateObjectMeta(&made, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: made}); errorTexts(got) != errorTexts(want) {
+		want := validation.ValidateObjectMeta(&metadata, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: metadata}); errorTexts(got) != errorTexts(want) {
 			t.Fatalf("round %d: got %d errors, want %d: %.3000s\nwant %.3000s",
 				round, len(got), len(want), errorTexts(got), errorTexts(want))
 		}

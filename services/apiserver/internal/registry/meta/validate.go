@@ -14,10 +14,10 @@ import (
 
 // ValidateCreate validates the metadata of an object to be created. Its name and its namespace must
 // be final.
-func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
+func ValidateCreate(kind *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := ValidateObject(withoutFieldSets(obj), k.Namespaced, nameRule(k, obj), path)
-	return append(errs, validateFinalizers(k, obj, path)...)
+	errs := ValidateObject(withoutFieldSets(obj), kind.Namespaced, nameRule(kind, obj), path)
+	return append(errs, validateFinalizers(kind, obj, path)...)
 }
 
 // ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled
@@ -66,12 +66,12 @@ func ValidateUpdate(
 	return errs
 }
 
-func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
+func nameRule(kind *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
 	switch {
-	case k.ValidateObjectName != nil:
-		return func(name string, prefix bool) []string { return k.ValidateObjectName(obj, name, prefix) }
-	case k.ValidateName != nil:
-		return k.ValidateName
+	case kind.ValidateObjectName != nil:
+		return func(name string, prefix bool) []string { return kind.ValidateObjectName(obj, name, prefix) }
+	case kind.ValidateName != nil:
+		return kind.ValidateName
 	}
 	return validation.NameIsDNSSubdomain
 }

@@ -101,10 +101,10 @@ func Member[T any](union *Union, name string, value *T, rules func(Field, *T)) {
 
 // AnyMember adds a field to a union, like Member, but its rules apply even if an earlier field is
 // set.
-func AnyMember[T any](u *Union, name string, value *T, rules func(Field, *T)) {
+func AnyMember[T any](union *Union, name string, value *T, rules func(Field, *T)) {
 	if value != nil {
-		u.set++
-		rules(u.path.Child(name), value)
+		union.set++
+		rules(union.path.Child(name), value)
 	}
 }
 
@@ -117,10 +117,10 @@ func (u *Union) RequireMember(detail string) {
 
 // AllowFields rejects the set fields of a struct except those in allowed, by Go name.
 func (f Field) AllowFields(value any, detail string, allowed ...string) {
-	v := reflect.ValueOf(value)
-	for i := range v.NumField() {
-		name := v.Type().Field(i).Name
-		if slices.Contains(allowed, name) || v.Field(i).IsZero() {
+	goValue := reflect.ValueOf(value)
+	for i := range goValue.NumField() {
+		name := goValue.Type().Field(i).Name
+		if slices.Contains(allowed, name) || goValue.Field(i).IsZero() {
 			continue
 		}
 		f.Forbidden(lowerFirst(name), detail)

@@ -120,13 +120,13 @@ func (f Field) CheckNonNegativeIntOrPercent(name string, value intstr.IntOrStrin
 }
 
 // CheckAtMost100Percent requires a percentage of at most 100. It ignores numbers.
-func (f Field) CheckAtMost100Percent(name string, v intstr.IntOrString) {
-	if v.Type != intstr.String || len(content.IsValidPercent(v.StrVal)) > 0 {
+func (f Field) CheckAtMost100Percent(name string, value intstr.IntOrString) {
+	if value.Type != intstr.String || len(content.IsValidPercent(value.StrVal)) > 0 {
 		return
 	}
 	var percent int
-	if _, err := fmt.Sscanf(v.StrVal, "%d%%", &percent); err == nil && percent > 100 {
-		f.Invalid(name, v, "must not be greater than 100%")
+	if _, err := fmt.Sscanf(value.StrVal, "%d%%", &percent); err == nil && percent > 100 {
+		f.Invalid(name, value, "must not be greater than 100%")
 	}
 }
 

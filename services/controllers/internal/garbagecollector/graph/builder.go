@@ -93,11 +93,11 @@ func (b *Builder) InitialListDone() <-chan struct{} { return b.listed }
 func (b *Builder) Count(resource schema.GroupResource, namespace string) (n int, followed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range b.monitors {
-		if m.resource.GroupResource() != resource {
+	for _, monitor := range b.monitors {
+		if monitor.resource.GroupResource() != resource {
 			continue
 		}
-		if !m.Synced() {
+		if !monitor.Synced() {
 			return 0, true, fmt.Errorf("%s are not listed yet", resource)
 		}
 		return b.Graph.Count(resource, namespace), true, nil
@@ -171,29 +171,29 @@ func (b *Builder) waitForLists(ctx context.Context) {
 func (b *Builder) updateMonitors(ctx context.Context, t *resources.Table) {
 	desired := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
-		for _, r := range list {
-			if r.Can("delete", "list", "watch") && !isEvent(r) {
-				desired[r] = true
+		for _, resource := range list {
+			if resource.Can("delete", "list", "watch") && !isEvent(resource) {
+				desired[resource] = true
 			}
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for r, m := range b.monitors {
-		if !desired[r] {
-			b.Log.Info("resource is not served any more", "resource", r.GroupVersionResource.String())
-			m.cancel()
-			delete(b.monitors, r)
+	for resource, monitor := range b.monitors {
+		if !desired[resource] {
+			b.Log.Info("resource is not served any more", "resource", resource.GroupVersionResource.String())
+			monitor.cancel()
+			delete(b.monitors, resource)
 		}
 	}
-	for r := range desired {
-		if b.monitors[r] != nil {
+	for resource := range desired {
+		if b.monitors[resource] != nil {
 			continue
 		}
 		mctx, cancel := context.WithCancel(ctx)
-		m := newMonitor(b.Graph, b.Client.Resource(r.GroupVersionResource), r, b.Log, cancel)
-		b.monitors[r] = m
-		b.group.Go(func() { _ = m.Run(mctx) })
+		monitor := newMonitor(b.Graph, b.Client.Resource(resource.GroupVersionResource), resource, b.Log, cancel)
+		b.monitors[resource] = monitor
+		b.group.Go(func() { _ = monitor.Run(mctx) })
 	}
 }
 

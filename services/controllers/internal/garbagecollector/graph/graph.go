@@ -107,11 +107,11 @@ func (g *Graph) Dependents(node *Node) []Dependent {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	out := make([]Dependent, 0, len(node.dependents))
-	for d := range node.dependents {
-		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.hasFlag(flagDeletingDependents)}
-		if node.namespace.Value() == "" || node.namespace == d.namespace {
+	for dependent := range node.dependents {
+		dep := Dependent{Node: dependent, Identity: g.identity(dependent), DeletingDependents: dependent.hasFlag(flagDeletingDependents)}
+		if node.namespace.Value() == "" || node.namespace == dependent.namespace {
 			refers := func(o owner) bool { return o.uid == node.uid && o.blocks }
-			dep.Blocks = slices.ContainsFunc(d.owners, refers)
+			dep.Blocks = slices.ContainsFunc(dependent.owners, refers)
 		}
 		out = append(out, dep)
 	}
@@ -119,10 +119,10 @@ func (g *Graph) Dependents(node *Node) []Dependent {
 }
 
 // Count returns the number of objects of a resource in a namespace.
-func (g *Graph) Count(r schema.GroupResource, namespace string) int {
+func (g *Graph) Count(resource schema.GroupResource, namespace string) int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.counts[namespacedResource{r, namespace}]
+	return g.counts[namespacedResource{resource, namespace}]
 }
 
 // Len returns the number of nodes.
@@ -134,12 +134,12 @@ func (g *Graph) Len() int {
 
 // setCounted adds a node to counts, or removes it. If it is there already, or not there, setCounted
 // does nothing.
-func (g *Graph) setCounted(n *Node, include bool) {
-	if n.resource == nil || n.hasFlag(flagCounted) == include {
+func (g *Graph) setCounted(node *Node, include bool) {
+	if node.resource == nil || node.hasFlag(flagCounted) == include {
 		return
 	}
-	n.setFlag(flagCounted, include)
-	key := namespacedResource{n.resource.GroupResource(), n.namespace.Value()}
+	node.setFlag(flagCounted, include)
+	key := namespacedResource{node.resource.GroupResource(), node.namespace.Value()}
 	if include {
 		g.counts[key]++
 		return
@@ -158,11 +158,11 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	out := make([]owner, 0, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		u, _ := packUID(r.UID)
+		uid, _ := packUID(r.UID)
 		ref := owner{
 			kind:   unique.Make(apiKind{r.APIVersion, r.Kind}),
 			name:   r.Name,
-			uid:    u,
+			uid:    uid,
 			blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
 		}
 		if n := g.nodes[ref.uid]; n != nil && n.name == ref.name {

@@ -26,10 +26,10 @@ type monitor struct {
 	epoch    uint32 // of the current list
 }
 
-func newMonitor(g *Graph, client metadata.Getter, r *resources.Resource, log *slog.Logger, cancel context.CancelFunc) *monitor {
-	m := &monitor{graph: g, resource: r, cancel: cancel}
+func newMonitor(g *Graph, client metadata.Getter, resource *resources.Resource, log *slog.Logger, cancel context.CancelFunc) *monitor {
+	m := &monitor{graph: g, resource: resource, cancel: cancel}
 	m.Reflector = reflector.New(reflector.Config{
-		Resource: r.GroupVersionResource.String(), Sink: m, PageSize: pageSize,
+		Resource: resource.GroupVersionResource.String(), Sink: m, PageSize: pageSize,
 		List:     func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		Watch:    func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, o) },
 		MinRetry: 800 * time.Millisecond, MaxRetry: 30 * time.Second, Log: log, Level: slog.LevelDebug,

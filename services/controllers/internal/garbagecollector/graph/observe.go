@@ -25,11 +25,11 @@ func (g *Graph) Observe(resource *resources.Resource, metadata *metav1.PartialOb
 	defer g.mu.Unlock()
 
 	// 1. Find the node or create it.
-	u, _ := packUID(metadata.UID)
-	node := g.nodes[u]
+	uid, _ := packUID(metadata.UID)
+	node := g.nodes[uid]
 	var flagsBefore nodeFlags
 	if node == nil {
-		node = &Node{uid: u}
+		node = &Node{uid: uid}
 		node.setCoordinates(identityOf(resource, metadata))
 		g.nodes[node.uid] = node
 		g.keepNonCanonical(metadata.UID)
@@ -86,14 +86,14 @@ func (g *Graph) setObservedIdentity(node *Node, observed Identity) {
 	}
 }
 
-// referencedIdentity returns the identity that the owner reference ref of d states, in the
-// namespace of d.
-func (g *Graph) referencedIdentity(d *Node, ref *owner) Identity {
+// referencedIdentity returns the identity that the owner reference ref of a dependent states, in the
+// namespace of the dependent.
+func (g *Graph) referencedIdentity(dependent *Node, ref *owner) Identity {
 	k := ref.kind.Value()
 	return Identity{
 		APIVersion: k.apiVersion,
 		Kind:       k.kind,
-		Namespace:  d.namespace.Value(),
+		Namespace:  dependent.namespace.Value(),
 		Name:       ref.name,
 		UID:        g.originalUID(ref.uid),
 	}
@@ -252,12 +252,12 @@ func (g *Graph) addToOwners(node *Node, owners []owner) {
 }
 
 // Remove removes an object whose deletion was observed.
-func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
+func (g *Graph) Remove(resource *resources.Resource, object *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	u, _ := packUID(m.UID)
+	u, _ := packUID(object.UID)
 	if n := g.nodes[u]; n != nil {
-		g.removeNode(n, identityOf(r, m))
+		g.removeNode(n, identityOf(resource, object))
 	}
 }
 
@@ -267,12 +267,12 @@ func (g *Graph) Sweep(resource *resources.Resource, epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	swept := resource.GroupResource()
-	for _, n := range g.nodes {
-		if n.resource == nil || n.epoch >= epoch {
+	for _, node := range g.nodes {
+		if node.resource == nil || node.epoch >= epoch {
 			continue
 		}
-		if n.resource == resource || n.resource.GroupResource() == swept {
-			g.removeNode(n, g.identity(n))
+		if node.resource == resource || node.resource.GroupResource() == swept {
+			g.removeNode(node, g.identity(node))
 		}
 	}
 }
@@ -322,11 +322,11 @@ func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 	}
 
 	var matching, others []*Node // dependents by whether they refer to the absent identity only
-	for d := range node.dependents {
-		if d.refersOnlyTo(node.uid, id) {
-			matching = append(matching, d)
+	for dependent := range node.dependents {
+		if dependent.refersOnlyTo(node.uid, id) {
+			matching = append(matching, dependent)
 		} else {
-			others = append(others, d)
+			others = append(others, dependent)
 		}
 	}
 	if isVirtual && len(others) == 0 {
@@ -336,8 +336,8 @@ func (g *Graph) RemoveVirtual(id Identity) (mustVerifyAgain bool) {
 
 	if len(matching) > 0 {
 		g.Tasks.Absent(id)
-		for _, d := range matching {
-			g.requestDelete(d)
+		for _, dependent := range matching {
+			g.requestDelete(dependent)
 		}
 	}
 	return isVirtual && g.identity(node) == id && g.replaceIdentity(node, others)
@@ -362,11 +362,11 @@ func (g *Graph) replaceIdentity(node *Node, dependents []*Node) (replaced bool) 
 // leastIdentity returns the least identity, in the order of compareIdentities, that accept accepts
 // and by which dependents refer to a node. The result has no uid. It does not collect the
 // identities, because an object can refer to a uid by tens of thousands of them.
-func leastIdentity(n *Node, dependents []*Node, accept func(Identity) bool) (least Identity, found bool) {
+func leastIdentity(node *Node, dependents []*Node, accept func(Identity) bool) (least Identity, found bool) {
 	for _, dependent := range dependents {
 		for i := range dependent.owners {
 			o := &dependent.owners[i]
-			if o.uid != n.uid {
+			if o.uid != node.uid {
 				continue
 			}
 			k := o.kind.Value()

@@ -59,9 +59,9 @@ func (g *Graph) keepNonCanonical(text types.UID) {
 }
 
 // originalUID returns the uid as the API server has it.
-func (g *Graph) originalUID(u uid) types.UID {
-	if text, ok := g.nonCanonical[u]; ok {
+func (g *Graph) originalUID(id uid) types.UID {
+	if text, ok := g.nonCanonical[id]; ok {
 		return text
 	}
-	return u.canonicalUUID()
+	return id.canonicalUUID()
 }

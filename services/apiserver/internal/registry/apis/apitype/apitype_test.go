@@ -44,13 +44,13 @@ type everything struct {
 
 // randomValue returns a value with all kinds of fields, filled from a seed.
 func randomValue(seed int64) *everything {
-	var v everything
+	var sample everything
 	randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(int64(c.Intn(1<<30)), 0) },
 		func(b *[]byte, c randfill.Continue) { *b = []byte{byte(c.Intn(256)), 1} },
-	).Fill(&v)
-	v.ignored = ""
-	return &v
+	).Fill(&sample)
+	sample.ignored = ""
+	return &sample
 }
 
 // TestValuesSurviveRoundTrip checks that random values survive encoding, decoding and copying, and that the
@@ -204,23 +204,23 @@ func TestTypesWithoutProtobufFormAreErrors(t *testing.T) {
 // FuzzUnmarshal checks that whatever can be decoded can be encoded and decoded again.
 func FuzzUnmarshal(f *testing.F) {
 	for seed := int64(1); seed <= 5; seed++ {
-		pb, err := apitype.Marshal(randomValue(seed))
+		encoded, err := apitype.Marshal(randomValue(seed))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(pb)
+		f.Add(encoded)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var v everything
-		if err := apitype.Unmarshal(data, &v); err != nil {
+		var sample everything
+		if err := apitype.Unmarshal(data, &sample); err != nil {
 			return
 		}
-		pb, err := apitype.Marshal(&v)
+		encoded, err := apitype.Marshal(&sample)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var back everything
-		if err := apitype.Unmarshal(pb, &back); err != nil {
+		if err := apitype.Unmarshal(encoded, &back); err != nil {
 			t.Fatalf("decode after encode: %v", err)
 		}
 	})

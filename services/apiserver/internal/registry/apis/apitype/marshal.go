@@ -13,21 +13,21 @@ import (
 // Size returns the number of bytes of v's protobuf form. v is a pointer to a struct. The size of a
 // type without a protobuf form is 0, and Marshal returns the reason.
 func Size(v any) int {
-	rv, p, err := structOf(v)
+	value, compiled, err := structOf(v)
 	if err != nil {
 		return 0
 	}
-	return p.size(rv)
+	return compiled.size(value)
 }
 
 // Marshal returns the protobuf form of the struct that v points to.
 func Marshal(v any) ([]byte, error) {
-	rv, p, err := structOf(v)
+	value, compiled, err := structOf(v)
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, p.size(rv))
-	n, err := p.marshal(rv, buf)
+	buf := make([]byte, compiled.size(value))
+	n, err := compiled.marshal(value, buf)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +54,11 @@ func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wireType()) }
 
 // size returns the encoded size of a message in bytes.
-func (p *program) size(v reflect.Value) int {
+func (p *program) size(value reflect.Value) int {
 	n := 0
 	for i := range p.steps {
 		fieldStep := &p.steps[i]
-		fieldValue := v.Field(fieldStep.index)
+		fieldValue := value.Field(fieldStep.index)
 		tag := sizeVarint(uint64(fieldStep.num) << 3)
 		switch fieldStep.multiplicity {
 		case singleValue:
@@ -139,33 +139,33 @@ func (w *writer) writeVarint(v uint64) {
 }
 
 // writeBytes writes a byte string, preceded by its length.
-func (w *writer) writeBytes(b []byte) {
-	w.start -= len(b)
-	copy(w.buf[w.start:], b)
-	w.writeVarint(uint64(len(b)))
+func (w *writer) writeBytes(data []byte) {
+	w.start -= len(data)
+	copy(w.buf[w.start:], data)
+	w.writeVarint(uint64(len(data)))
 }
 
 // writeString writes a string, preceded by its length.
-func (w *writer) writeString(s string) {
-	w.start -= len(s)
-	copy(w.buf[w.start:], s)
-	w.writeVarint(uint64(len(s)))
+func (w *writer) writeString(text string) {
+	w.start -= len(text)
+	copy(w.buf[w.start:], text)
+	w.writeVarint(uint64(len(text)))
 }
 
 // marshal encodes a message at the end of buf and returns its size.
 func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
-	w := &writer{buf: buf, start: len(buf)}
-	if err := p.write(w, v); err != nil {
+	out := &writer{buf: buf, start: len(buf)}
+	if err := p.write(out, v); err != nil {
 		return 0, err
 	}
-	return len(buf) - w.start, nil
+	return len(buf) - out.start, nil
 }
 
 // write encodes the fields of a message in front of what is written, the last field first.
-func (p *program) write(w *writer, v reflect.Value) error {
+func (p *program) write(out *writer, value reflect.Value) error {
 	for i := len(p.steps) - 1; i >= 0; i-- {
 		s := &p.steps[i]
-		if err := s.write(w, v.Field(s.index)); err != nil {
+		if err := s.write(out, value.Field(s.index)); err != nil {
 			return fmt.Errorf("%s: %w", p.typ.Field(s.index).Name, err)
 		}
 	}
@@ -203,12 +203,12 @@ func (s *step) write(out *writer, fieldValue reflect.Value) error {
 }
 
 // writeMap encodes the entries of a map in the order of their keys.
-func (s *step) writeMap(out *writer, f reflect.Value) error {
-	keys := f.MapKeys()
+func (s *step) writeMap(out *writer, fieldValue reflect.Value) error {
+	keys := fieldValue.MapKeys()
 	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
 	for j := len(keys) - 1; j >= 0; j-- {
 		end := out.start
-		value := addressableCopy(f.MapIndex(keys[j]))
+		value := addressableCopy(fieldValue.MapIndex(keys[j]))
 		if !s.elem.isOmitted(value) {
 			if err := s.elem.write(out, value); err != nil {
 				return err

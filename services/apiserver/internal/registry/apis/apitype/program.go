@@ -217,12 +217,12 @@ func (c compiler) elementOf(goType reflect.Type) (element, error) {
 	return compiled, nil
 }
 
-// structOf returns the struct that v points to and its program.
-func structOf(v any) (reflect.Value, *program, error) {
-	rv := reflect.ValueOf(v)
-	if rv.Kind() != reflect.Pointer || rv.IsNil() || rv.Elem().Kind() != reflect.Struct {
-		return rv, nil, fmt.Errorf("%T is not a pointer to a struct", v)
+// structOf returns the struct that message points to and its program.
+func structOf(message any) (reflect.Value, *program, error) {
+	value := reflect.ValueOf(message)
+	if value.Kind() != reflect.Pointer || value.IsNil() || value.Elem().Kind() != reflect.Struct {
+		return value, nil, fmt.Errorf("%T is not a pointer to a struct", message)
 	}
-	p, err := programOf(rv.Elem().Type())
-	return rv.Elem(), p, err
+	p, err := programOf(value.Elem().Type())
+	return value.Elem(), p, err
 }

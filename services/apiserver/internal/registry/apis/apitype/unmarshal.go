@@ -21,11 +21,11 @@ var (
 // Unmarshal decodes a protobuf form into the struct that v points to. Fields that data lacks keep
 // their values. Unknown fields are skipped. v does not share memory with data afterwards.
 func Unmarshal(data []byte, v any) error {
-	rv, p, err := structOf(v)
+	value, compiled, err := structOf(v)
 	if err != nil {
 		return err
 	}
-	return p.read(data, rv, 0)
+	return compiled.read(data, value, 0)
 }
 
 // value is the content of a field on the wire: num for numbers, raw for bytes.
@@ -36,11 +36,11 @@ type value struct {
 }
 
 // readUvarint reads a number and returns it with the remaining bytes.
-func readUvarint(b []byte) (uint64, []byte, error) {
-	v, n := binary.Uvarint(b)
+func readUvarint(data []byte) (uint64, []byte, error) {
+	v, n := binary.Uvarint(data)
 	switch {
 	case n > 0:
-		return v, b[n:], nil
+		return v, data[n:], nil
 	case n == 0:
 		return 0, nil, io.ErrUnexpectedEOF
 	default:
@@ -161,13 +161,13 @@ func (s *step) read(encoded value, fieldValue reflect.Value, depth int) error {
 }
 
 // readEntry decodes an entry of a map.
-func (s *step) readEntry(v value, fieldValue reflect.Value, depth int) error {
-	if v.wire != wireBytes {
-		return fmt.Errorf("protobuf: wire type %d in place of a map entry", v.wire)
+func (s *step) readEntry(encoded value, fieldValue reflect.Value, depth int) error {
+	if encoded.wire != wireBytes {
+		return fmt.Errorf("protobuf: wire type %d in place of a map entry", encoded.wire)
 	}
 	key := reflect.New(fieldValue.Type().Key()).Elem()
 	item := reflect.New(s.elem.typ).Elem()
-	for data := v.raw; len(data) > 0; {
+	for data := encoded.raw; len(data) > 0; {
 		part, rest, err := readValue(data)
 		if err != nil {
 			return err

@@ -25,11 +25,11 @@ func AddToScheme(s *runtime.Scheme) error {
 }
 
 func jsonText(v any) string {
-	b, err := json.Marshal(v)
+	data, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b)
+	return string(data)
 }
 
 // ProtoMessage and the methods below make the type a protobuf message.

@@ -24,13 +24,13 @@ func ReadSchema(data []byte) (*JSONSchemaProps, error) {
 // ReadPlainSchema reads a schema like ReadSchema if it has no unknown or repeated keywords and all
 // values have the right types. It returns false for any other schema.
 func ReadPlainSchema(data []byte) (*JSONSchemaProps, bool) {
-	d, err := tape.Parse(data)
+	doc, err := tape.Parse(data)
 	if err != nil {
 		return nil, false
 	}
-	defer d.Release()
+	defer doc.Release()
 	s := &JSONSchemaProps{}
-	return s, d.Clean() && schemaReader{d}.read(tape.Root, reflect.ValueOf(s).Elem())
+	return s, doc.Clean() && schemaReader{doc}.read(tape.Root, reflect.ValueOf(s).Elem())
 }
 
 // member is a field of a struct with its name in JSON.
@@ -117,12 +117,12 @@ func (r schemaReader) read(value tape.Ref, into reflect.Value) bool {
 	}
 }
 
-func (r schemaReader) readArray(v tape.Ref, into reflect.Value) bool {
-	if r.Kind(v) != tape.Array {
+func (r schemaReader) readArray(value tape.Ref, into reflect.Value) bool {
+	if r.Kind(value) != tape.Array {
 		return false
 	}
-	into.Set(reflect.MakeSlice(into.Type(), r.Len(v), r.Len(v)))
-	at := r.First(v)
+	into.Set(reflect.MakeSlice(into.Type(), r.Len(value), r.Len(value)))
+	at := r.First(value)
 	for i := range into.Len() {
 		if !r.read(at, into.Index(i)) {
 			return false
@@ -132,33 +132,33 @@ func (r schemaReader) readArray(v tape.Ref, into reflect.Value) bool {
 	return true
 }
 
-func (r schemaReader) readMap(v tape.Ref, into reflect.Value) bool {
-	if r.Kind(v) != tape.Object {
+func (r schemaReader) readMap(value tape.Ref, into reflect.Value) bool {
+	if r.Kind(value) != tape.Object {
 		return false
 	}
-	into.Set(reflect.MakeMapWithSize(into.Type(), r.Len(v)))
+	into.Set(reflect.MakeMapWithSize(into.Type(), r.Len(value)))
 	element := reflect.New(into.Type().Elem()).Elem() // reused, because schemas are large and the map holds copies
-	for k, end := r.First(v), r.Next(v); k < end; k = r.Next(k + 1) {
+	for key, end := r.First(value), r.Next(value); key < end; key = r.Next(key + 1) {
 		element.SetZero()
-		if !r.read(k+1, element) {
+		if !r.read(key+1, element) {
 			return false
 		}
-		into.SetMapIndex(reflect.ValueOf(strings.Clone(r.String(k))), element)
+		into.SetMapIndex(reflect.ValueOf(strings.Clone(r.String(key))), element)
 	}
 	return true
 }
 
-func (r schemaReader) readStruct(v tape.Ref, into reflect.Value) bool {
-	if r.Kind(v) != tape.Object {
+func (r schemaReader) readStruct(value tape.Ref, into reflect.Value) bool {
+	if r.Kind(value) != tape.Object {
 		return false
 	}
 	members := membersByType[into.Type()]
-	for k, end := r.First(v), r.Next(v); k < end; k = r.Next(k + 1) {
-		i := slices.IndexFunc(members, func(m member) bool { return r.IsText(k, m.name) })
+	for key, end := r.First(value), r.Next(value); key < end; key = r.Next(key + 1) {
+		i := slices.IndexFunc(members, func(m member) bool { return r.IsText(key, m.name) })
 		if i < 0 || !members[i].structural {
 			return false
 		}
-		if r.Kind(k+1) != tape.Null && !r.read(k+1, into.Field(members[i].index)) {
+		if r.Kind(key+1) != tape.Null && !r.read(key+1, into.Field(members[i].index)) {
 			return false
 		}
 	}

@@ -52,13 +52,13 @@ func randomSchemas(seed int64) *randfill.Filler {
 func TestSchemaTextMatchesEncodingJSON(t *testing.T) {
 	large := 0
 	for seed := range int64(400) {
-		var s v1.JSONSchemaProps
-		randomSchemas(seed).Fill(&s)
-		want, err := json.Marshal(s)
+		var props v1.JSONSchemaProps
+		randomSchemas(seed).Fill(&props)
+		want, err := json.Marshal(props)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := s.AppendJSON(nil)
+		data := props.AppendJSON(nil)
 		if got, err := json.Marshal(json.RawMessage(data)); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("seed %d: got %s (%v)\nwant %s", seed, data, err, want)
 		}
@@ -119,12 +119,12 @@ func sameMembers(got []byte, want string) bool {
 
 // BenchmarkDeepSchema encodes a deeply nested schema of a megabyte.
 func BenchmarkDeepSchema(b *testing.B) {
-	s := &v1.JSONSchemaProps{Description: string(bytes.Repeat([]byte("x"), 1<<20))}
+	props := &v1.JSONSchemaProps{Description: string(bytes.Repeat([]byte("x"), 1<<20))}
 	for range 480 {
-		s = &v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: s}}
+		props = &v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: props}}
 	}
 	for b.Loop() {
-		if _, err := json.Marshal(s); err != nil {
+		if _, err := json.Marshal(props); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -23,11 +23,11 @@ func readRecording(t testing.TB) (out []struct {
 	Proto []byte
 }) {
 	t.Helper()
-	b, err := os.ReadFile("testdata/recorded.json")
+	data, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(b, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
 	if len(out) == 0 {

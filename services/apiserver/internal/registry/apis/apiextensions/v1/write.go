@@ -88,11 +88,11 @@ func appendListOrSchema(dst []byte, union reflect.Value, field string) []byte {
 }
 
 // isEmpty reports whether encoding/json omits a field with omitempty.
-func isEmpty(v reflect.Value) bool {
-	if v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
-		return v.Len() == 0
+func isEmpty(value reflect.Value) bool {
+	if value.Kind() == reflect.Slice || value.Kind() == reflect.Map {
+		return value.Len() == 0
 	}
-	return v.IsZero()
+	return value.IsZero()
 }
 
 // appendName appends the name of a member, after a comma if it is not the first one.
@@ -109,13 +109,13 @@ func appendComma(dst []byte) []byte {
 }
 
 // appendFloat appends a number. Integers have no fraction.
-func appendFloat(dst []byte, f float64) []byte {
-	if f == math.Trunc(f) && math.Abs(f) < 1<<53 && f != 0 {
-		return strconv.AppendInt(dst, int64(f), 10)
+func appendFloat(dst []byte, number float64) []byte {
+	if number == math.Trunc(number) && math.Abs(number) < 1<<53 && number != 0 {
+		return strconv.AppendInt(dst, int64(number), 10)
 	}
-	b, err := json.Marshal(f)
+	data, err := json.Marshal(number)
 	if err != nil { // JSON has no number for this value, which did not come from JSON
-		b = jsonNull
+		data = jsonNull
 	}
-	return append(dst, b...)
+	return append(dst, data...)
 }
