@@ -129,7 +129,7 @@ func TestCoversComparesEachPartOfARule(t *testing.T) {
 // TestMissingNamesAreReported checks that the error lists each missing combination of verb and
 // resource name.
 func TestMissingNamesAreReported(t *testing.T) {
-	err := engine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "",
+	err := newEngine().Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "",
 		[]rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
 	want := []string{
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get" "list"]}`,
@@ -143,13 +143,13 @@ func TestMissingNamesAreReported(t *testing.T) {
 
 // TestEmptyNamesMatchNoUser checks that subjects and rules with empty names allow nothing.
 func TestEmptyNamesMatchNoUser(t *testing.T) {
-	e := engine(
+	engine := newEngine(
 		clusterRole("all", rule("*", "*", "*")), clusterRole("nameless", rule("", "", "get"), rule("", "*/", "get")),
 		clusterBinding("b", ref("ClusterRole", "all"), user("")),
 		clusterBinding("n", ref("ClusterRole", "nameless"), user("alice")),
 	)
 	for _, u := range []*authorizer.User{{}, {Groups: []string{"dev"}}, {Name: "alice"}} {
-		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.NoOpinion {
+		if d, reason := engine.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.NoOpinion {
 			t.Errorf("%v: %v %s, want %v", u, d, reason, authorizer.NoOpinion)
 		}
 	}
@@ -158,7 +158,7 @@ func TestEmptyNamesMatchNoUser(t *testing.T) {
 // TestReasonNamesSubject checks that the reason does not name a subject of another kind with the
 // same name.
 func TestReasonNamesSubject(t *testing.T) {
-	e := engine(
+	engine := newEngine(
 		clusterRole("all", rule("*", "*", "*")),
 		clusterBinding("b", ref("ClusterRole", "all"), group("alice"), user("dev"), user("alice"), group("dev")),
 	)
@@ -166,7 +166,7 @@ func TestReasonNamesSubject(t *testing.T) {
 		`User "alice"`: {Name: "alice"},
 		`Group "dev"`:  {Name: "bob", Groups: []string{"dev"}},
 	} {
-		if d, reason := e.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow ||
+		if d, reason := engine.Snapshot().Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow ||
 			!strings.HasSuffix(reason, " to "+want) {
 			t.Errorf("%v: got %v, reason %s, want %v with a reason that ends in %q", u, d, reason, authorizer.Allow, " to "+want)
 		}
@@ -179,26 +179,26 @@ func TestRulesForListsRulesOfEachBinding(t *testing.T) {
 	pods := rule("", "pods", "get", "a")
 	deployments := rule("apps", "deployments", "list")
 	path := paths("/a", "get")
-	e := engine(
+	engine := newEngine(
 		clusterRole("c", pods, path), role("a", "r", deployments),
 		clusterBinding("cb", ref("ClusterRole", "c"), user("alice"), group("dev")),
 		binding("a", "rb", ref("Role", "r"), group("dev")),
 		binding("b", "rb", ref("Role", "none"), user("alice")),
 	)
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
-	rules, err := e.RulesFor(t.Context(), alice, "a")
+	rules, err := engine.RulesFor(t.Context(), alice, "a")
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 ||
 		rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
 		t.Errorf("got %+v, %v, want 2 rules of resources, the first of a, and one of the path /a", rules, err)
 	}
-	rules, err = e.RulesFor(t.Context(), alice, "b")
+	rules, err = engine.RulesFor(t.Context(), alice, "b")
 	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
 		t.Errorf("got rules %+v, %v, want one, and the error that the role none is not found", rules, err)
 	}
-	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{deployments}) {
+	if got, err := engine.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{deployments}) {
 		t.Errorf("got rules %v, %v, want %v", got, err, deployments)
 	}
-	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
+	if got, err := engine.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
 		t.Errorf("role of another namespace: %v, want an error", got)
 	}
 }
@@ -214,7 +214,7 @@ func TestListedRulesAreLimited(t *testing.T) {
 		for i := range bindings {
 			objs = append(objs, binding("a", fmt.Sprint("b", i), ref("Role", "r"), user("alice")))
 		}
-		return engine(objs...)
+		return newEngine(objs...)
 	}
 	for name, test := range map[string]struct {
 		bindings, rules, bytes int
@@ -249,7 +249,7 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 			}
 		}
 		objs = append(objs, binding("a", "z", ref("Role", "last"), user("alice")))
-		snapshot := engine(objs...).Snapshot()
+		snapshot := newEngine(objs...).Snapshot()
 		u := &authorizer.User{Name: "alice"}
 		if d, reason := snapshot.Authorize(attributesOf(u, "get :pods a/x")); d != authorizer.Allow {
 			t.Errorf("%d other roles: %v %s, want %v", others, d, reason, authorizer.Allow)
@@ -268,7 +268,7 @@ func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 		Key:      "a",
 		Operator: "Near",
 	}}}}}
-	s := engine(broken).Snapshot()
+	s := newEngine(broken).Snapshot()
 	if rules, err := s.Aggregate("broken", broken.AggregationRule); err == nil {
 		t.Errorf("rules = %v, want an error", rules)
 	}
@@ -280,7 +280,7 @@ func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 // TestBindingsAreIndependent checks that deleting a binding keeps the others of its subject, and
 // that one binding suffices.
 func TestBindingsAreIndependent(t *testing.T) {
-	e := engine(
+	engine := newEngine(
 		clusterRole("reader", rule("", "pods", "get")), clusterRole("writer", rule("", "pods", "create")),
 		clusterBinding("r", ref("ClusterRole", "reader"), user("alice")),
 		clusterBinding("r2", ref("ClusterRole", "reader"), group("dev")),
@@ -290,17 +290,17 @@ func TestBindingsAreIndependent(t *testing.T) {
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	expectDecision := func(text string, want authorizer.Decision) {
 		t.Helper()
-		if d, reason := e.Snapshot().Authorize(attributesOf(alice, text)); d != want {
+		if d, reason := engine.Snapshot().Authorize(attributesOf(alice, text)); d != want {
 			t.Errorf("%s: %v %s, want %v", text, d, reason, want)
 		}
 	}
 	expectDecision("get :pods a/x", authorizer.Allow)
 	for _, name := range []string{"r", "r2"} {
-		e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRoleBinding, "", name) })
+		engine.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRoleBinding, "", name) })
 		expectDecision("create :pods a/x", authorizer.Allow)
 		expectDecision("get :pods a/x", authorizer.Allow)
 	}
-	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindRoleBinding, "a", "r") })
+	engine.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindRoleBinding, "a", "r") })
 	expectDecision("get :pods a/x", authorizer.NoOpinion)
 	expectDecision("create :pods a/x", authorizer.Allow)
 }

@@ -52,14 +52,15 @@ func paths(urls, verbs string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{NonResourceURLs: strings.Split(urls, ","), Verbs: strings.Split(verbs, ",")}
 }
 
-func engine(objs ...metav1.Object) *rbac.Engine {
-	e := rbac.New()
-	e.Update(func(tx *rbac.Tx) {
+// newEngine returns an engine with a policy.
+func newEngine(objs ...metav1.Object) *rbac.Engine {
+	engine := rbac.New()
+	engine.Update(func(tx *rbac.Tx) {
 		for _, o := range objs {
 			tx.Set(o)
 		}
 	})
-	return e
+	return engine
 }
 
 // attributesOf parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
@@ -83,7 +84,7 @@ func attributesOf(user *authorizer.User, text string) *authorizer.Attributes {
 // TestAuthorizeReturnsDecisionAndReason checks decisions and their reasons for all kinds of rules,
 // subjects and bindings.
 func TestAuthorizeReturnsDecisionAndReason(t *testing.T) {
-	e := engine(
+	engine := newEngine(
 		role("a", "r",
 			rule("", "pods/log", "get"),
 			rule("", "configmaps", "get,list,watch,update", "one"),
@@ -174,7 +175,7 @@ func TestAuthorizeReturnsDecisionAndReason(t *testing.T) {
 		{user: &authorizer.User{}, request: "get /metrics", want: denied},
 		{user: nil, request: "get /metrics", want: denied},
 	} {
-		decision, reason, err := e.Authorize(context.Background(), attributesOf(test.user, test.request))
+		decision, reason, err := engine.Authorize(context.Background(), attributesOf(test.user, test.request))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,16 +192,16 @@ func TestAuthorizeReturnsDecisionAndReason(t *testing.T) {
 // TestEscalationErrorNamesUserAndMissingRules checks that the error names the user, its groups, the
 // missing rules and the missing roles, as in Kubernetes.
 func TestEscalationErrorNamesUserAndMissingRules(t *testing.T) {
-	e := engine(
+	engine := newEngine(
 		clusterRole("some", rule("", "pods", "get")),
 		clusterBinding("some", ref("ClusterRole", "some"), user("alice")),
 		clusterBinding("none", ref("ClusterRole", "none"), user("alice")),
 	)
 	u := &authorizer.User{Name: "alice", Groups: []string{"dev", "system:authenticated"}}
-	if err := e.Snapshot().CheckEscalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
+	if err := engine.Snapshot().CheckEscalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
 		t.Fatal(err)
 	}
-	err := e.Snapshot().CheckEscalation(u, "a",
+	err := engine.Snapshot().CheckEscalation(u, "a",
 		[]rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
 	const want = `user "alice" (groups=["dev" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:
 {APIGroups:[""], Resources:["pods"], Verbs:["delete" "list"]}
@@ -222,21 +223,21 @@ func TestAggregatedRoleFollowsSelectedRoles(t *testing.T) {
 	pods, jobs := rule("", "pods", "get"), rule("batch", "jobs", "get")
 	total := labeled("total", map[string]string{"to": "total"})
 	total.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "total"}}}}
-	e := engine(total, labeled("b", map[string]string{"to": "total"}, jobs, pods),
+	engine := newEngine(total, labeled("b", map[string]string{"to": "total"}, jobs, pods),
 		labeled("a", map[string]string{"to": "total"}, pods), labeled("c", nil, rule("*", "*", "*")))
-	stale := e.Snapshot().Stale()
+	stale := engine.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" ||
 		stale["total"][1].Resources[0] != "jobs" {
 		t.Fatalf("Stale() = %v, want total with the rules of pods and jobs", stale)
 	}
 	filled := total.DeepCopy()
 	filled.Rules = stale["total"]
-	e.Update(func(tx *rbac.Tx) { tx.Set(filled) })
-	if stale := e.Snapshot().Stale(); stale != nil {
+	engine.Update(func(tx *rbac.Tx) { tx.Set(filled) })
+	if stale := engine.Snapshot().Stale(); stale != nil {
 		t.Errorf("Stale() after the update = %v, want nil", stale)
 	}
-	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
-	if stale := e.Snapshot().Stale(); len(stale["total"]) != 1 {
+	engine.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
+	if stale := engine.Snapshot().Stale(); len(stale["total"]) != 1 {
 		t.Errorf("Stale() after a deletion = %v, want 1", stale)
 	}
 }
@@ -246,28 +247,28 @@ func TestAggregatedRoleFollowsSelectedRoles(t *testing.T) {
 func TestClearRemovesObjectsAndResetsPosition(t *testing.T) {
 	r := role("a", "r", rule("", "pods", "get"))
 	r.ResourceVersion = "7"
-	e := engine(r, clusterRole("r", rule("", "pods", "get")),
+	engine := newEngine(r, clusterRole("r", rule("", "pods", "get")),
 		binding("a", "b", ref("Role", "r"), user("alice")), clusterBinding("b", ref("ClusterRole", "r"), user("bob")))
-	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
+	if got := engine.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
 		t.Errorf("got position %s, want roles at 7, the rest at 0", got)
 	}
-	before := e.Snapshot()
-	e.Update(func(tx *rbac.Tx) {
+	before := engine.Snapshot()
+	engine.Update(func(tx *rbac.Tx) {
 		tx.Clear(rbac.KindRoleBinding)
 		tx.Advance(rbac.KindRoleBinding, 9)
 		tx.Advance(rbac.KindRoleBinding, 8)
 	})
-	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
+	if got := engine.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
 		t.Errorf("got position %s, want roles at 7, rolebindings at 9, the rest at 0", got)
 	}
 	decide := func(s *rbac.Snapshot, name string) authorizer.Decision {
 		d, _ := s.Authorize(attributesOf(&authorizer.User{Name: name}, "get :pods a/p"))
 		return d
 	}
-	if got := decide(e.Snapshot(), "alice"); got != authorizer.NoOpinion {
+	if got := decide(engine.Snapshot(), "alice"); got != authorizer.NoOpinion {
 		t.Errorf("removed binding of alice: got %v, want %v", got, authorizer.NoOpinion)
 	}
-	if got := decide(e.Snapshot(), "bob"); got != authorizer.Allow {
+	if got := decide(engine.Snapshot(), "bob"); got != authorizer.Allow {
 		t.Errorf("kept binding of bob: got %v, want %v", got, authorizer.Allow)
 	}
 	if decide(before, "alice") != authorizer.Allow {
@@ -277,7 +278,7 @@ func TestClearRemovesObjectsAndResetsPosition(t *testing.T) {
 
 // TestDecisionsSeeNoPartialUpdate checks that no decision sees an intermediate state of updates.
 func TestDecisionsSeeNoPartialUpdate(t *testing.T) {
-	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
+	engine := newEngine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
 	user := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	var readers sync.WaitGroup
 	stop := make(chan struct{})
@@ -289,15 +290,15 @@ func TestDecisionsSeeNoPartialUpdate(t *testing.T) {
 					return
 				default:
 				}
-				if d, _, _ := e.Authorize(context.Background(), attributesOf(user, "get :pods a/p")); d != authorizer.Allow {
-					t.Errorf("get of pod a/p during updates: got %v, want %v", d, authorizer.Allow)
+				if decision, _, _ := engine.Authorize(context.Background(), attributesOf(user, "get :pods a/p")); decision != authorizer.Allow {
+					t.Errorf("get of pod a/p during updates: got %v, want %v", decision, authorizer.Allow)
 					return
 				}
 			}
 		})
 	}
 	for i := range 500 {
-		e.Update(func(tx *rbac.Tx) {
+		engine.Update(func(tx *rbac.Tx) {
 			tx.Set(clusterBinding(fmt.Sprint("b", i%7), ref("ClusterRole", "r"), group("dev")))
 			tx.Delete(rbac.KindClusterRoleBinding, "", fmt.Sprint("b", (i+3)%7))
 			tx.Set(clusterRole("r", rule("", "pods", "get"), rule("", fmt.Sprint(i), "get")))
@@ -347,7 +348,7 @@ func TestReasonsAreLimited(t *testing.T) {
 		binding("ns", long, ref("Role", long), user("u"), user(long)))
 	const most = 8 << 10
 	for verb, want := range map[string]authorizer.Decision{"get": authorizer.Allow, "delete": authorizer.NoOpinion} {
-		decision, reason, err := engine(objs...).Authorize(context.Background(), &authorizer.Attributes{
+		decision, reason, err := newEngine(objs...).Authorize(context.Background(), &authorizer.Attributes{
 			User:         &authorizer.User{Name: "u"},
 			Verb:         verb,
 			Resource:     true,
@@ -361,7 +362,7 @@ func TestReasonsAreLimited(t *testing.T) {
 				len(reason), err, want, most)
 		}
 	}
-	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
+	rules, err := newEngine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
 	if err == nil || len(err.Error()) > most || len(rules.Resource) != 1 {
 		t.Errorf("%d rules, %.100v, want 1 rule and an error of at most %d bytes", len(rules.Resource), err, most)
 	}
@@ -378,7 +379,7 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 	}
 	aggregated := clusterRole("sum")
 	aggregated.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}
-	e := engine(
+	engine := newEngine(
 		role("a", "r", allow), clusterRole("r", allow), clusterRole("sum"),
 		binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
 	)
@@ -437,9 +438,9 @@ func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
 		},
 		{what: "a reload", update: func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, wantAll: true, wantNamespaces: "a"},
 	} {
-		got := e.Update(test.update)
+		got := engine.Update(test.update)
 		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != test.wantAll ||
-			names != test.wantNamespaces || got.Position != e.Snapshot().Position() {
+			names != test.wantNamespaces || got.Position != engine.Snapshot().Position() {
 			t.Errorf("%s: %+v, want all=%v namespaces=%s", test.what, got, test.wantAll, test.wantNamespaces)
 		}
 	}

@@ -110,8 +110,8 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 		"half of the rules": {held: []rbacv1.PolicyRule{otherHalf}, rejected: true, missing: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := engine(clusterRole("held", test.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
-			err := e.Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
+			engine := newEngine(clusterRole("held", test.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
+			err := engine.Snapshot().CheckEscalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
 			if (err != nil) != test.rejected {
 				t.Fatalf("got error %v, want one: %t", err, test.rejected)
 			}
@@ -136,7 +136,7 @@ func TestManyHeldRulesCostLittle(t *testing.T) {
 	for i := range 20 {
 		objects = append(objects, clusterBinding(fmt.Sprint("b", i), ref("ClusterRole", "held"), user("alice")))
 	}
-	snapshot := engine(objects...).Snapshot()
+	snapshot := newEngine(objects...).Snapshot()
 	for name, test := range map[string]struct {
 		wanted rbacv1.PolicyRule
 		held   bool

@@ -25,17 +25,17 @@ func names(count int) []string {
 func TestLongListsOfRulesMatch(t *testing.T) {
 	long := rule("", "pods", "get", names(100)...)
 	stars := rbacv1.PolicyRule{APIGroups: append(names(50), "*"), Resources: []string{"secrets"}, Verbs: append(names(50), "*")}
-	e := engine(role("a", "r", long, stars), binding("a", "b", ref("Role", "r"), user("alice")))
+	engine := newEngine(role("a", "r", long, stars), binding("a", "b", ref("Role", "r"), user("alice")))
 	for text, want := range map[string]authorizer.Decision{
 		"get :pods a/n0": authorizer.Allow, "get :pods a/n50": authorizer.Allow, "get :pods a/n99": authorizer.Allow,
 		"get :pods a/n100": authorizer.NoOpinion, "get :pods a/n": authorizer.NoOpinion, "get :pods a/*": authorizer.NoOpinion,
 		"list apps:secrets a/x": authorizer.Allow,
 	} {
-		if d, reason := e.Snapshot().Authorize(attributesOf(&authorizer.User{Name: "alice"}, text)); d != want {
+		if d, reason := engine.Snapshot().Authorize(attributesOf(&authorizer.User{Name: "alice"}, text)); d != want {
 			t.Errorf("%s: got %v %s, want %v", text, d, reason, want)
 		}
 	}
-	rules, err := e.Snapshot().RulesOf(ref("Role", "r"), "a")
+	rules, err := engine.Snapshot().RulesOf(ref("Role", "r"), "a")
 	if err != nil || rules[0].ResourceNames[0] != "n99" {
 		t.Errorf("got first resource name %v, %v, want that of the role, n99", rules[0].ResourceNames[0], err)
 	}
@@ -52,7 +52,7 @@ func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
 			binding("a", name, ref("Role", name), user("alice")))
 	}
 	alice := &authorizer.User{Name: "alice"}
-	snapshot := engine(objs...).Snapshot()
+	snapshot := newEngine(objs...).Snapshot()
 	if values := snapshot.EscalationValues(alice, "a", nil); values < 1<<20 || values > 2<<20 {
 		t.Errorf("got %d values to compare, want %d to %d", values, 1<<20, 2<<20)
 	}

@@ -165,9 +165,9 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 			change()
 			for range 5 {
 				request := genRequest().Draw(t, "ask")
-				d, reason, _ := engine.Authorize(context.Background(), request)
-				if want := naive.allows(request); (d == authorizer.Allow) != want {
-					t.Fatalf("%+v of %+v: %v %q, want %v", request, request.User, d, reason, want)
+				decision, reason, _ := engine.Authorize(context.Background(), request)
+				if want := naive.allows(request); (decision == authorizer.Allow) != want {
+					t.Fatalf("%+v of %+v: got %v %q, want allowed: %t", request, request.User, decision, reason, want)
 				}
 			}
 		}

@@ -180,7 +180,7 @@ func TestDateHeaderIsCurrent(t *testing.T) {
 		s := NewServer(Config{})
 		for range 3 {
 			if got, want := s.dateHeader(), time.Now().UTC().Format(http.TimeFormat); got != want {
-				t.Errorf("want %s, got %s", want, got)
+				t.Errorf("got %s, want %s", got, want)
 			}
 			time.Sleep(time.Second)
 		}
