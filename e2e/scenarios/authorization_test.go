@@ -126,7 +126,7 @@ func checkReviews(t *testing.T, server *harness.Server, alice kubernetes.Interfa
 		}}
 		got, err := alice.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), r, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed != want {
-			t.Errorf("%s: want allowed %v, got %v, %v", verb, want, got.Status, err)
+			t.Errorf("%s: got %v, %v, want allowed %v", verb, got.Status, err, want)
 		}
 	}
 	rules, err := alice.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{

@@ -333,7 +333,7 @@ func testCopier(t *testing.T, c client.Client) {
 				return err
 			}
 			if string(secret.Data["value"]) != want || len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].UID != source.UID {
-				return fmt.Errorf("want %q, got %q of %v", want, secret.Data["value"], secret.OwnerReferences)
+				return fmt.Errorf("got %q of %v, want %q", secret.Data["value"], secret.OwnerReferences, want)
 			}
 			return nil
 		}

@@ -221,7 +221,7 @@ func (o *observer) compareStore(live map[string]string) error {
 func sameVersions(want, got map[string]string) error {
 	for key, version := range want {
 		if got[key] != version {
-			return fmt.Errorf("%s: want %s, got %q", key, version, got[key])
+			return fmt.Errorf("%s: got %q, want %s", key, got[key], version)
 		}
 	}
 	for key := range got {
@@ -365,7 +365,7 @@ func (l *ledger) checkObjects(t *testing.T, c kubernetes.Interface) {
 		default:
 			version := parseRevision(t, configMap.ResourceVersion)
 			if version < want.version || !want.uncertain && (version != want.version || configMap.Data["value"] != want.value) {
-				t.Errorf("%s: want version %d with %q, got %d with %q", name, want.version, want.value, version, configMap.Data["value"])
+				t.Errorf("%s: got %d with %q, want version %d with %q", name, version, configMap.Data["value"], want.version, want.value)
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func TestStoredLayout(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
 	server := harness.StartServer(t, harness.WithEtcd(etcd))
-	client, kv := dynamic.NewForConfigOrDie(server.Config()), etcd.Client()
+	client, etcdClient := dynamic.NewForConfigOrDie(server.Config()), etcd.Client()
 	createNamespace(t, server.Client(), "ns")
 	for _, storedKind := range storedObjects() {
 		t.Run(strings.ReplaceAll(storedKind.resource, "/", "."), func(t *testing.T) {
@@ -42,10 +42,10 @@ func TestStoredLayout(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := kv.Get(t.Context(), "/registry/"+storedKind.key)
+			resp, err := etcdClient.Get(t.Context(), "/registry/"+storedKind.key)
 			if err != nil || len(resp.Kvs) != 1 {
 				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q, want one value", storedKind.key, resp.Count, err,
-					etcdKeys(t, kv, o.GetName()))
+					etcdKeys(t, etcdClient, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
 				// The conditions of a definition are written after its creation.
@@ -53,43 +53,43 @@ func TestStoredLayout(t *testing.T) {
 					o.GetName(), metav1.GetOptions{}); err != nil {
 					return err
 				}
-				resp, err = kv.Get(t.Context(), "/registry/"+storedKind.key)
+				resp, err = etcdClient.Get(t.Context(), "/registry/"+storedKind.key)
 				if err != nil || len(resp.Kvs) != 1 {
 					return fmt.Errorf("got %d values, %v", resp.Count, err)
 				}
 				if got := fmt.Sprint(resp.Kvs[0].ModRevision); got != made.GetResourceVersion() {
-					return fmt.Errorf("resourceVersion is %s, but the revision is %s", made.GetResourceVersion(), got)
+					return fmt.Errorf("got resourceVersion %s, want the revision %s", made.GetResourceVersion(), got)
 				}
 				return nil
 			})
 			version, object := decodeStored(t, storedKind, resp.Kvs[0].Value)
 			if version != storedKind.version {
-				t.Errorf("want version %s, got %s", storedKind.version, version)
+				t.Errorf("got version %s, want %s", version, storedKind.version)
 			}
-			m, err := meta.Accessor(object)
+			metadata, err := meta.Accessor(object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.GetUID() != made.GetUID() || m.GetName() != o.GetName() || m.GetNamespace() != o.GetNamespace() {
-				t.Errorf("want %s/%s %s, got %s/%s %s", o.GetNamespace(), o.GetName(), made.GetUID(),
-					m.GetNamespace(), m.GetName(), m.GetUID())
+			if metadata.GetUID() != made.GetUID() || metadata.GetName() != o.GetName() || metadata.GetNamespace() != o.GetNamespace() {
+				t.Errorf("got %s/%s %s, want %s/%s %s", metadata.GetNamespace(), metadata.GetName(), metadata.GetUID(),
+					o.GetNamespace(), o.GetName(), made.GetUID())
 			}
-			if m.GetResourceVersion() != "" {
-				t.Errorf("stored resourceVersion: got %q, want none", m.GetResourceVersion())
+			if metadata.GetResourceVersion() != "" {
+				t.Errorf("stored resourceVersion: got %q, want none", metadata.GetResourceVersion())
 			}
 		})
 	}
 }
 
-func etcdKeys(t *testing.T, kv *clientv3.Client, name string) (found []string) {
+func etcdKeys(t *testing.T, etcdClient *clientv3.Client, name string) (found []string) {
 	t.Helper()
-	resp, err := kv.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	resp, err := etcdClient.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range resp.Kvs {
-		if strings.HasSuffix(string(e.Key), "/"+name) {
-			found = append(found, string(e.Key))
+	for _, stored := range resp.Kvs {
+		if strings.HasSuffix(string(stored.Key), "/"+name) {
+			found = append(found, string(stored.Key))
 		}
 	}
 	return found
@@ -101,7 +101,7 @@ func decodeStored(t *testing.T, s storedKind, value []byte) (string, runtime.Obj
 	if s.json {
 		o := &unstructured.Unstructured{}
 		if err := json.Unmarshal(value, &o.Object); err != nil {
-			t.Fatalf("want JSON: %v: %.60q", err, value)
+			t.Fatalf("got %.60q, %v, want JSON", value, err)
 		}
 		return o.GetAPIVersion(), o
 	}
@@ -125,14 +125,14 @@ func decodeStored(t *testing.T, s storedKind, value []byte) (string, runtime.Obj
 func TestForeignObjects(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
-	kv := etcd.Client()
+	etcdClient := etcd.Client()
 	put := func(key string, object runtime.Object) {
 		t.Helper()
 		var b bytes.Buffer
 		if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &b); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := kv.Put(t.Context(), "/registry/"+key, b.String()); err != nil {
+		if _, err := etcdClient.Put(t.Context(), "/registry/"+key, b.String()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -122,7 +122,7 @@ func (l *kindTest) fieldAt(t *testing.T, path string) string {
 func (l *kindTest) expectField(t *testing.T, path, want string) {
 	t.Helper()
 	if got := l.fieldAt(t, path); got != want {
-		t.Errorf("%s: want %q, got %q", path, want, got)
+		t.Errorf("%s: got %q, want %q", path, got, want)
 	}
 }
 
@@ -154,7 +154,7 @@ func (l *kindTest) testTables(t *testing.T) {
 		}
 		if head := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(lines[0]),
 			-1); strings.Join(head, "|") != strings.Join(columns, "|") {
-			t.Errorf("get -o %q: want columns %q, got %q", option, columns, head)
+			t.Errorf("get -o %q: got %q, want columns %q", option, head, columns)
 		}
 		if option == "" {
 			l.expectPatterns(t, strings.TrimSpace(lines[1]), l.Row)
@@ -167,11 +167,11 @@ func (l *kindTest) testFormats(t *testing.T) {
 	t.Helper()
 	if got, want := l.cli.Run(t, "get", l.ref, "-o", "custom-columns=N:.metadata.name,K:.kind",
 		"--no-headers"), l.Name+" "+l.Kind; strings.Join(strings.Fields(got), " ") != want {
-		t.Errorf("custom-columns: want %q, got %q", want, got)
+		t.Errorf("custom-columns: got %q, want %q", got, want)
 	}
 	var object map[string]any
 	if err := yaml.Unmarshal([]byte(l.cli.Run(t, "get", l.ref, "-o", "yaml")), &object); err != nil || object["kind"] != l.Kind {
-		t.Errorf("yaml: want kind %s, got %v, %v", l.Kind, object["kind"], err)
+		t.Errorf("yaml: got %v, %v, want kind %s", object["kind"], err, l.Kind)
 	}
 	if names := strings.Fields(l.cli.Run(t, "get", l.Resource, "-o", "name")); !strings.Contains(strings.Join(names,
 		" "), "/"+l.Name) {

@@ -167,7 +167,7 @@ func checkGenerators(t *testing.T, cli *harness.CLI) {
 		}
 		object, path, _ := strings.Cut(test.path, "=")
 		if got := cli.Run(t, "get", object, "-o", "jsonpath="+path); got != test.at {
-			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(test.args, " "), test.at, test.path, got)
+			t.Errorf("after kubectl %s: got %q, want %q at %s", strings.Join(test.args, " "), got, test.at, test.path)
 		}
 	}
 	expectParts(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web",
@@ -197,7 +197,7 @@ func checkWatch(t *testing.T, cli *harness.CLI) {
 				continue
 			}
 			if got != want {
-				t.Errorf("watch: want %q, got %q", want, got)
+				t.Errorf("watch: got %q, want %q", got, want)
 			}
 			return
 		}

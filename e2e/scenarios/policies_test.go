@@ -340,7 +340,7 @@ func TestCommonPolicies(t *testing.T) {
 		t.Helper()
 		r := team.Execute(t, stdin, args...)
 		if r.Err == nil || !strings.Contains(r.Stderr, by) || !strings.Contains(r.Stderr, says) {
-			t.Errorf("%s: want denied by %s with %q, got %v %s", what, by, says, r.Err, r.Stderr)
+			t.Errorf("%s: got %v %s, want denied by %s with %q", what, r.Err, r.Stderr, by, says)
 		}
 	}
 	limit := func(version, name string, max int) string {

@@ -95,7 +95,7 @@ func checkCompareAndSwap(t *testing.T, client subject) {
 	group.Wait()
 	c, err := client.maps.Get(t.Context(), "counter", metav1.GetOptions{})
 	if err != nil || c.Data["value"] != strconv.Itoa(writers*additions) {
-		t.Errorf("want %d, got %v, %v", writers*additions, c.Data, err)
+		t.Errorf("got %v, %v, want %d", c.Data, err, writers*additions)
 	}
 	if _, err := client.maps.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("update of an old version: got %v, want Conflict", err)
@@ -219,7 +219,7 @@ func checkDeleteCollection(t *testing.T, client subject) {
 	}
 	list, err := client.maps.List(ctx, metav1.ListOptions{LabelSelector: "odd"})
 	if err != nil || len(list.Items) != 5 {
-		t.Errorf("want 5 left, got %d, %v", len(list.Items), err)
+		t.Errorf("got %d, %v, want 5 left", len(list.Items), err)
 	}
 	for _, c := range list.Items {
 		if c.Labels["odd"] != "false" {
@@ -248,7 +248,7 @@ func checkDryRunSemantics(t *testing.T, client subject) {
 	}
 	result, err = client.maps.Get(ctx, "a", metav1.GetOptions{})
 	if err != nil || !equality.Semantic.DeepEqual(result, real) {
-		t.Errorf("after dry runs: want %v, got %v, %v", real, result, err)
+		t.Errorf("after dry runs: got %v, %v, want %v", result, err, real)
 	}
 	if _, err := client.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("dry-run create of an existing object: got %v, want AlreadyExists", err)
@@ -341,7 +341,7 @@ func checkSelectors(t *testing.T, client subject) {
 	} {
 		list, err := client.maps.List(ctx, metav1.ListOptions{LabelSelector: test.labels, FieldSelector: test.fields})
 		if err != nil || len(list.Items) != test.want {
-			t.Errorf("%q %q: want %d, got %d, %v", test.labels, test.fields, test.want, len(list.Items), err)
+			t.Errorf("%q %q: got %d, %v, want %d", test.labels, test.fields, len(list.Items), err, test.want)
 		}
 	}
 	if _, err := client.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
@@ -381,10 +381,10 @@ func checkListVersions(t *testing.T, client subject) {
 	} {
 		list, err := client.maps.List(ctx, test.options)
 		if err != nil || test.want >= 0 && len(list.Items) != test.want || test.want < 0 && len(list.Items) < count-1 {
-			t.Errorf("%s: want %d, got %d, %v", test.name, test.want, len(list.Items), err)
+			t.Errorf("%s: got %d, %v, want %d", test.name, len(list.Items), err, test.want)
 		}
 		if test.options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && list.ResourceVersion != before.ResourceVersion {
-			t.Errorf("exact: want version %s, got %s", before.ResourceVersion, list.ResourceVersion)
+			t.Errorf("exact: got version %s, want %s", list.ResourceVersion, before.ResourceVersion)
 		}
 	}
 	if _, err := client.maps.List(ctx,
@@ -406,7 +406,7 @@ func checkMetadataOnly(t *testing.T, mapClient subject) {
 	maps := client.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(mapClient.namespace)
 	got, err := maps.Get(ctx, "a", metav1.GetOptions{})
 	if err != nil || !equality.Semantic.DeepEqual(got.ObjectMeta, created.ObjectMeta) {
-		t.Errorf("want %v, got %v, %v", created.ObjectMeta, got, err)
+		t.Errorf("got %v, %v, want %v", got, err, created.ObjectMeta)
 	}
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "k=v"})
 	if err != nil || len(list.Items) != 1 || list.Items[0].UID != created.UID {

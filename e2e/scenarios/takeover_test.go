@@ -43,7 +43,7 @@ func TestDataDirectoryIsCompatibleWithEtcd(t *testing.T) {
 		}
 		for name, c := range want {
 			if !equality.Semantic.DeepEqual(got[name], c) {
-				t.Errorf("%s: %s: want %v, got %v", stage, name, c, got[name])
+				t.Errorf("%s: %s: got %v, want %v", stage, name, got[name], c)
 			}
 		}
 	}
