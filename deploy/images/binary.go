@@ -96,6 +96,9 @@ func newBill(service string, info *debug.BuildInfo) billOfMaterials {
 	})
 	for _, module := range info.Deps {
 		if module.Replace != nil {
+			if module.Replace.Version == "" {
+				continue // a folder of this repository
+			}
 			module = module.Replace
 		}
 		c := component{Type: "library", Name: module.Path, Version: module.Version, PURL: "pkg:golang/" + module.Path + "@" + module.Version}

@@ -63,8 +63,10 @@ func findProgram(name string) (program, error) {
 	return all[i], nil
 }
 
+// buildTags exclude an unused encoding of gin and the trace pages of gRPC; see the Makefile.
+const buildTags = "nomsgpack,grpcnotrace"
+
 // buildBinary builds a static binary that reports a version of the suite, if version is not empty.
-// The tags exclude an unused encoding of gin and the trace pages of gRPC; see the Makefile.
 func (p program) buildBinary(ctx context.Context, arch, version, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -74,7 +76,7 @@ func (p program) buildBinary(ctx context.Context, arch, version, path string) er
 	if version != "" {
 		ldflags += " -X binnacle/libs/version.release=" + version
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=nomsgpack,grpcnotrace", "-ldflags="+ldflags, "-o", path, p.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags="+buildTags, "-ldflags="+ldflags, "-o", path, p.pkg)
 	cmd.Dir = p.module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
