@@ -155,15 +155,15 @@ func (l labelledNamespace) Labels(context.Context, string) (map[string]string, e
 // rejects it only with Fail. Validating and mutating webhooks behave alike.
 func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 	inNamespaceWith := func(label string) func(*admissionv1.ValidatingWebhook) {
-		return func(mutatingWebhook *admissionv1.ValidatingWebhook) {
-			mutatingWebhook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
+		return func(webhook *admissionv1.ValidatingWebhook) {
+			webhook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
 		}
 	}
 	invalidSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
 	withConditions := func(expressions ...string) func(*admissionv1.ValidatingWebhook) {
-		return func(mutatingWebhook *admissionv1.ValidatingWebhook) {
+		return func(webhook *admissionv1.ValidatingWebhook) {
 			for i, e := range expressions {
-				mutatingWebhook.MatchConditions = append(mutatingWebhook.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+				webhook.MatchConditions = append(webhook.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 			}
 		}
 	}
@@ -178,22 +178,22 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		"namespace selector matches":        {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, wantFail: denied, wantIgnore: denied},
 		"namespace selector does not match": {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
 		"namespace lookup fails":            {hook: inNamespaceWith("x"), wantFail: "500 InternalError", wantIgnore: "500 InternalError"},
-		"object selector does not match": {hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
-			mutatingWebhook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		"object selector does not match": {hook: func(webhook *admissionv1.ValidatingWebhook) {
+			webhook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
 		"invalid object selector": {
-			hook:     func(mutatingWebhook *admissionv1.ValidatingWebhook) { mutatingWebhook.ObjectSelector = invalidSelector },
+			hook:     func(webhook *admissionv1.ValidatingWebhook) { webhook.ObjectSelector = invalidSelector },
 			wantFail: `failed calling webhook "h.ex.test": objectSelector: `,
 		},
 		"no known review version": {
-			hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
-				mutatingWebhook.AdmissionReviewVersions = []string{"v9"}
+			hook: func(webhook *admissionv1.ValidatingWebhook) {
+				webhook.AdmissionReviewVersions = []string{"v9"}
 			},
 			wantFail: "does not accept known AdmissionReview versions",
 		},
 		"second review version is known": {
-			hook: func(mutatingWebhook *admissionv1.ValidatingWebhook) {
-				mutatingWebhook.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
+			hook: func(webhook *admissionv1.ValidatingWebhook) {
+				webhook.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
 			},
 			wantFail: denied, wantIgnore: denied,
 		},
@@ -212,7 +212,7 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 			configure := func(config *webhooks.Config) {
 				config.Namespaces, config.Authorizer = labelledNamespace{test.labels}, denyAll{}
 			}
-			withPolicy := func(mutatingWebhook *admissionv1.ValidatingWebhook) { mutatingWebhook.FailurePolicy = &policy }
+			withPolicy := func(webhook *admissionv1.ValidatingWebhook) { webhook.FailurePolicy = &policy }
 			fixture := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), test.hook, withPolicy))
 			mutatingFixture := startWith(t, configure,
 				mutatingConfiguration("h", server.clientConfig("/m"), func(mutatingWebhook *admissionv1.MutatingWebhook) {
@@ -259,8 +259,8 @@ func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.De
 // TestFailedMutatingWebhookFollowsFailurePolicy checks the error, the audit annotations and the
 // metrics of a mutating webhook that fails and may be called ifNeeded.
 func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
-	failing := serve(t, func(mutatingWebhook http.ResponseWriter, _ receivedReview) string {
-		mutatingWebhook.WriteHeader(500)
+	failing := serve(t, func(w http.ResponseWriter, _ receivedReview) string {
+		w.WriteHeader(500)
 		return ""
 	})
 	addsKey := serve(t, func(http.ResponseWriter, receivedReview) string {

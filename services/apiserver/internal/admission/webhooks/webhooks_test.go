@@ -450,8 +450,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	for range 10 {
 		_ = fixture.validate()
 	}
-	if reachabilityEvent := len(server.requests()); reachabilityEvent != 10 {
-		t.Errorf("got %d calls of a reachable webhook, want 10", reachabilityEvent)
+	if calls := len(server.requests()); calls != 10 {
+		t.Errorf("got %d calls of a reachable webhook, want 10", calls)
 	}
 
 	// 2. Three failed connections open the breaker.
@@ -466,13 +466,13 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 		}
 	}
 	want := webhooks.ReachabilityEvent{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
-	reachabilityEvent := <-fixture.notices
-	if !strings.Contains(reachabilityEvent.Reason, "connection refused") {
-		t.Errorf("got reason %s, want it to contain %q", reachabilityEvent.Reason, "connection refused")
+	event := <-fixture.notices
+	if !strings.Contains(event.Reason, "connection refused") {
+		t.Errorf("got reason %s, want it to contain %q", event.Reason, "connection refused")
 	}
-	reachabilityEvent.Reason = ""
-	if reachabilityEvent != want {
-		t.Errorf("got event %+v, want %+v", reachabilityEvent, want)
+	event.Reason = ""
+	if event != want {
+		t.Errorf("got event %+v, want %+v", event, want)
 	}
 
 	// 3. The open breaker rejects requests without a call, and is reported once.
@@ -483,18 +483,18 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 			t.Errorf("breaker open: got %v; want an error that suggests a retry after 1 s and contains \"connection refused\"", err)
 		}
 	}
-	if reachabilityEvent := fixture.metric(skippedCalls); reachabilityEvent != 5 {
-		t.Errorf("got %v skipped calls, want 5", reachabilityEvent)
+	if skipped := fixture.metric(skippedCalls); skipped != 5 {
+		t.Errorf("got %v skipped calls, want 5", skipped)
 	}
-	if reachabilityEvent := fixture.metric("binnacle_admission_webhook_unreachable"); reachabilityEvent != 1 {
-		t.Errorf("got %v unreachable webhooks, want 1", reachabilityEvent)
+	if unreachable := fixture.metric("binnacle_admission_webhook_unreachable"); unreachable != 1 {
+		t.Errorf("got %v unreachable webhooks, want 1", unreachable)
 	}
-	if reachabilityEvent := strings.Count(fixture.log.String(), "admission webhook unreachable; not called until it responds"); reachabilityEvent != 1 {
-		t.Errorf("got %d log lines, want 1: %s", reachabilityEvent, fixture.log)
+	if lines := strings.Count(fixture.log.String(), "admission webhook unreachable; not called until it responds"); lines != 1 {
+		t.Errorf("got %d log lines, want 1: %s", lines, fixture.log)
 	}
 	select {
-	case reachabilityEvent := <-fixture.notices:
-		t.Errorf("got another event %+v, want none", reachabilityEvent)
+	case event := <-fixture.notices:
+		t.Errorf("got another event %+v, want none", event)
 	default:
 	}
 }

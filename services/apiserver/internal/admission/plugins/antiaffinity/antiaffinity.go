@@ -28,13 +28,13 @@ func (Plugin) Validate(_ context.Context, req *admission.Request) error {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return nil
 	}
-	for _, podAffinityTerm := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		if podAffinityTerm.TopologyKey != corev1.LabelHostname {
+	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		if term.TopologyKey != corev1.LabelHostname {
 			return apierrors.NewForbidden(
 				req.Resource.GroupResource(),
 				pod.Name,
 				fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed",
-					podAffinityTerm.TopologyKey, corev1.LabelHostname),
+					term.TopologyKey, corev1.LabelHostname),
 			)
 		}
 	}
