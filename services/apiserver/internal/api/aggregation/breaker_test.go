@@ -64,12 +64,12 @@ func TestHangingServersTimeOut(t *testing.T) { inBubble(t, hangingServersTimeOut
 func hangingServersTimeOut(t *testing.T, n *network) {
 	authority := newAuthority(t)
 	var hangs atomic.Bool
-	server := n.extend(t, authority.issueServing(), func(responseRecorder http.ResponseWriter, r *http.Request) {
+	server := n.extend(t, authority.issueServing(), func(w http.ResponseWriter, r *http.Request) {
 		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // availability checks still succeed
 			<-r.Context().Done()
 			return
 		}
-		serveResourcesAndEcho(responseRecorder, r)
+		serveResourcesAndEcho(w, r)
 	})
 	agg := n.start(t, nil)
 	agg.register(server, authority.pem)

@@ -71,51 +71,55 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 	}))
 }
 
+// defaultDaemonSet sets the fields that a client omitted, and the annotation templateGeneration.
 func defaultDaemonSet(daemonSet *appsv1.DaemonSet) {
-	daemonSetSpec := &daemonSet.Spec
-	declare.SetDefault(&daemonSetSpec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
-	if daemonSetSpec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		declare.SetDefaultPtr(&daemonSetSpec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	spec := &daemonSet.Spec
+	declare.SetDefault(&spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	if spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		declare.SetDefaultPtr(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		declare.SetDefaultPtr(&spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		declare.SetDefaultPtr(&spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
-	if rolling := daemonSetSpec.UpdateStrategy.RollingUpdate; rolling != nil {
+	if rolling := spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
 		declare.SetDefaultPtr(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
-	declare.SetDefaultPtr(&daemonSetSpec.RevisionHistoryLimit, historyLimit)
-	poddefaults.Template(&daemonSetSpec.Template)
+	declare.SetDefaultPtr(&spec.RevisionHistoryLimit, historyLimit)
+	poddefaults.Template(&spec.Template)
 	setTemplateGeneration(daemonSet, templateGeneration(daemonSet))
 }
 
 // templateGeneration returns how often the template has changed. The field no longer exists; an
 // annotation holds its value.
-func templateGeneration(d *appsv1.DaemonSet) int64 {
-	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+func templateGeneration(daemonSet *appsv1.DaemonSet) int64 {
+	generation, err := strconv.ParseInt(daemonSet.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
 		return 0
 	}
-	return n
+	return generation
 }
 
-func setTemplateGeneration(daemonSet *appsv1.DaemonSet, n int64) {
+// setTemplateGeneration sets the annotation that templateGeneration reads.
+func setTemplateGeneration(daemonSet *appsv1.DaemonSet, generation int64) {
 	if daemonSet.Annotations == nil {
 		daemonSet.Annotations = map[string]string{}
 	}
-	daemonSet.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+	daemonSet.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(generation, 10)
 }
 
-func validateDaemonSet(fld validate.Field, rules *podspec.Rules, daemonSetSpec *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
-	fld.CheckSelector("selector", daemonSetSpec.Selector, false)
-	if selector, err := metav1.LabelSelectorAsSelector(daemonSetSpec.Selector); err == nil && !selector.Matches(labels.Set(daemonSetSpec.Template.Labels)) {
-		fld.Child("template", "metadata").Invalid("labels", daemonSetSpec.Template.Labels, "`selector` does not match template `labels`")
+// validateDaemonSet validates the spec of a new or changed set. old is the stored pod template, nil at
+// creation.
+func validateDaemonSet(fld validate.Field, rules *podspec.Rules, spec *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	fld.CheckSelector("selector", spec.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
+		fld.Child("template", "metadata").Invalid("labels", spec.Template.Labels, "`selector` does not match template `labels`")
 	}
-	if daemonSetSpec.Selector != nil && len(daemonSetSpec.Selector.MatchLabels)+len(daemonSetSpec.Selector.MatchExpressions) == 0 {
-		fld.Invalid("selector", *daemonSetSpec.Selector, "empty selector is invalid for daemonset")
+	if spec.Selector != nil && len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
+		fld.Invalid("selector", *spec.Selector, "empty selector is invalid for daemonset")
 	}
-	rules.ValidateReplicatedTemplate(fld.Child("template"), &daemonSetSpec.Template, old, "DaemonSet")
-	fld.CheckNonNegative("minReadySeconds", int64(daemonSetSpec.MinReadySeconds))
-	switch strategy := &daemonSetSpec.UpdateStrategy; strategy.Type {
+	rules.ValidateReplicatedTemplate(fld.Child("template"), &spec.Template, old, "DaemonSet")
+	fld.CheckNonNegative("minReadySeconds", int64(spec.MinReadySeconds))
+	switch strategy := &spec.UpdateStrategy; strategy.Type {
 	case appsv1.OnDeleteDaemonSetStrategyType:
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 		path := fld.Child("updateStrategy")
@@ -125,22 +129,22 @@ func validateDaemonSet(fld validate.Field, rules *podspec.Rules, daemonSetSpec *
 		fld.Add(field.NotSupported(fld.Child("updateStrategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
-	validate.OptionalNonNegative(fld, "revisionHistoryLimit", daemonSetSpec.RevisionHistoryLimit)
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", spec.RevisionHistoryLimit)
 }
 
 // validateDaemonSetRollingUpdate requires exactly one of maxUnavailable and maxSurge to be
 // non-zero.
-func validateDaemonSetRollingUpdate(fld validate.Field, rollingUpdateDaemonSet *appsv1.RollingUpdateDaemonSet) {
-	unavailable := declare.Deref(rollingUpdateDaemonSet.MaxUnavailable)
-	surge := declare.Deref(rollingUpdateDaemonSet.MaxSurge)
+func validateDaemonSetRollingUpdate(fld validate.Field, rolling *appsv1.RollingUpdateDaemonSet) {
+	unavailable := declare.Deref(rolling.MaxUnavailable)
+	surge := declare.Deref(rolling.MaxSurge)
 	fld.CheckNonNegativeIntOrPercent("maxUnavailable", unavailable)
 	fld.CheckNonNegativeIntOrPercent("maxSurge", surge)
 	fld.CheckAtMost100Percent("maxUnavailable", unavailable)
 	fld.CheckAtMost100Percent("maxSurge", surge)
-	switch missing, many := scaledAmount(rollingUpdateDaemonSet.MaxUnavailable) != 0, scaledAmount(rollingUpdateDaemonSet.MaxSurge) != 0; {
-	case missing && many:
+	switch hasUnavailable, hasSurge := scaledAmount(rolling.MaxUnavailable) != 0, scaledAmount(rolling.MaxSurge) != 0; {
+	case hasUnavailable && hasSurge:
 		fld.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
-	case !missing && !many:
+	case !hasUnavailable && !hasSurge:
 		fld.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
 	}
 }
@@ -156,8 +160,9 @@ func daemonSetStatus() registry.Subresource {
 	return subresource
 }
 
-func validateDaemonSetStatus(fld validate.Field, d, old *appsv1.DaemonSet) {
-	s, status := &d.Status, fld.Child("status")
+// validateDaemonSetStatus requires counts that are not negative.
+func validateDaemonSetStatus(fld validate.Field, daemonSet, old *appsv1.DaemonSet) {
+	s, status := &daemonSet.Status, fld.Child("status")
 	status.CheckNonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
 	status.CheckNonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
 	status.CheckNonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))

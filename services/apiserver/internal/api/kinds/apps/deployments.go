@@ -96,10 +96,12 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	}
 }
 
-func validateDeployment(fld validate.Field, rules *podspec.Rules, deploymentSpec *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
-	validate.OptionalNonNegative(fld, "replicas", deploymentSpec.Replicas)
-	validateReplicaTemplate(fld, rules, deploymentSpec.Selector, &deploymentSpec.Template, old)
-	switch strategy := &deploymentSpec.Strategy; strategy.Type {
+// validateDeployment validates the spec of a new or changed Deployment. old is the stored pod template,
+// nil at creation.
+func validateDeployment(fld validate.Field, rules *podspec.Rules, spec *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(fld, "replicas", spec.Replicas)
+	validateReplicaTemplate(fld, rules, spec.Selector, &spec.Template, old)
+	switch strategy := &spec.Strategy; strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
 		fld.Child("strategy").
 			ForbidSet("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
@@ -109,11 +111,11 @@ func validateDeployment(fld validate.Field, rules *podspec.Rules, deploymentSpec
 		fld.Add(field.NotSupported(fld.Child("strategy").FieldPath(), validate.InternalValue(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
-	fld.CheckNonNegative("minReadySeconds", int64(deploymentSpec.MinReadySeconds))
-	validate.OptionalNonNegative(fld, "revisionHistoryLimit", deploymentSpec.RevisionHistoryLimit)
-	if deadline := deploymentSpec.ProgressDeadlineSeconds; deadline != nil {
+	fld.CheckNonNegative("minReadySeconds", int64(spec.MinReadySeconds))
+	validate.OptionalNonNegative(fld, "revisionHistoryLimit", spec.RevisionHistoryLimit)
+	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
 		fld.CheckNonNegative("progressDeadlineSeconds", int64(*deadline))
-		if *deadline <= deploymentSpec.MinReadySeconds {
+		if *deadline <= spec.MinReadySeconds {
 			fld.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
 		}
 	}

@@ -91,45 +91,47 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 // defaultStatefulSet sets the fields that a client omitted. maxUnavailable is the gate
 // MaxUnavailableStatefulSet.
 func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
-	statefulSetSpec := &set.Spec
-	declare.SetDefaultPtr(&statefulSetSpec.Replicas, 1)
-	declare.SetDefault(&statefulSetSpec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	if statefulSetSpec.UpdateStrategy.Type == "" {
-		statefulSetSpec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		declare.SetDefaultPtr(&statefulSetSpec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	spec := &set.Spec
+	declare.SetDefaultPtr(&spec.Replicas, 1)
+	declare.SetDefault(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	if spec.UpdateStrategy.Type == "" {
+		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		declare.SetDefaultPtr(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
-	// An explicit strategy without rollingUpdate does not get one.
-	rolling := statefulSetSpec.UpdateStrategy.RollingUpdate
-	if rolling != nil && statefulSetSpec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	// A strategy that the client sent without rollingUpdate does not get one.
+	rolling := spec.UpdateStrategy.RollingUpdate
+	if rolling != nil && spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		declare.SetDefaultPtr(&rolling.Partition, 0)
 		if maxUnavailable {
 			declare.SetDefaultPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
 		}
 	}
-	declare.SetDefaultPtr(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	declare.SetDefault(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.SetDefault(&statefulSetSpec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	declare.SetDefaultPtr(&statefulSetSpec.RevisionHistoryLimit, historyLimit)
-	poddefaults.Template(&statefulSetSpec.Template)
-	for i := range statefulSetSpec.VolumeClaimTemplates {
-		c := &statefulSetSpec.VolumeClaimTemplates[i]
-		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim" // also if the client sent others
-		poddefaults.Claim(c)
+	declare.SetDefaultPtr(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	declare.SetDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.SetDefaultPtr(&spec.RevisionHistoryLimit, historyLimit)
+	poddefaults.Template(&spec.Template)
+	for i := range spec.VolumeClaimTemplates {
+		claim := &spec.VolumeClaimTemplates[i]
+		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim" // also if the client sent others
+		poddefaults.Claim(claim)
 	}
 }
 
-func validateStatefulSet(fld validate.Field, rules *podspec.Rules, statefulSetSpec *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+// validateStatefulSet validates the spec of a new or changed set. old is the stored pod template, nil
+// at creation.
+func validateStatefulSet(fld validate.Field, rules *podspec.Rules, spec *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
 	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
-	switch statefulSetSpec.PodManagementPolicy {
+	switch spec.PodManagementPolicy {
 	case "":
 		fld.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:
-		fld.Invalid("podManagementPolicy", statefulSetSpec.PodManagementPolicy,
+		fld.Invalid("podManagementPolicy", spec.PodManagementPolicy,
 			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
 	}
-	rolling := statefulSetSpec.UpdateStrategy.RollingUpdate
-	switch statefulSetSpec.UpdateStrategy.Type {
+	rolling := spec.UpdateStrategy.RollingUpdate
+	switch spec.UpdateStrategy.Type {
 	case "":
 		fld.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
@@ -141,31 +143,31 @@ func validateStatefulSet(fld validate.Field, rules *podspec.Rules, statefulSetSp
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		validate.Optional(fld.Child("updateStrategy"), "rollingUpdate", rolling, validateStatefulSetRollingUpdate)
 	default:
-		fld.Invalid("updateStrategy", statefulSetSpec.UpdateStrategy,
+		fld.Invalid("updateStrategy", spec.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
 	}
-	validate.Optional(fld, "persistentVolumeClaimRetentionPolicy", statefulSetSpec.PersistentVolumeClaimRetentionPolicy,
+	validate.Optional(fld, "persistentVolumeClaimRetentionPolicy", spec.PersistentVolumeClaimRetentionPolicy,
 		func(fld validate.Field, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
 			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 			validate.OneOf(fld, "whenDeleted", p.WhenDeleted, retain, remove)
 			validate.OneOf(fld, "whenScaled", p.WhenScaled, retain, remove)
 		})
-	validate.OptionalNonNegative(fld, "replicas", statefulSetSpec.Replicas)
-	fld.CheckNonNegative("minReadySeconds", int64(statefulSetSpec.MinReadySeconds))
-	if statefulSetSpec.Ordinals != nil {
-		fld.CheckNonNegative("ordinals.start", int64(statefulSetSpec.Ordinals.Start))
+	validate.OptionalNonNegative(fld, "replicas", spec.Replicas)
+	fld.CheckNonNegative("minReadySeconds", int64(spec.MinReadySeconds))
+	if spec.Ordinals != nil {
+		fld.CheckNonNegative("ordinals.start", int64(spec.Ordinals.Start))
 	}
 	if old == nil {
-		fld.CheckOptionalText("serviceName", statefulSetSpec.ServiceName, validate.DNSLabel)
+		fld.CheckOptionalText("serviceName", spec.ServiceName, validate.DNSLabel)
 	}
-	validateSelector(fld, statefulSetSpec.Selector, "statefulset")
-	if requireMatchingSelector(fld, statefulSetSpec.Selector, &statefulSetSpec.Template, "") {
+	validateSelector(fld, spec.Selector, "statefulset")
+	if requireMatchingSelector(fld, spec.Selector, &spec.Template, "") {
 		// Mounts of the template may refer to the set's claim templates.
-		rules.ValidateTemplateMeta(fld.Child("template"), &statefulSetSpec.Template, old)
+		rules.ValidateTemplateMeta(fld.Child("template"), &spec.Template, old)
 	}
 	pods := fld.Child("template", "spec")
-	validate.OneOf(pods, "restartPolicy", statefulSetSpec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
-	pods.ForbidSet("activeDeadlineSeconds", statefulSetSpec.Template.Spec.ActiveDeadlineSeconds != nil,
+	validate.OneOf(pods, "restartPolicy", spec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	pods.ForbidSet("activeDeadlineSeconds", spec.Template.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in StatefulSet is not Supported")
 }
 
@@ -185,36 +187,38 @@ func dropMaxUnavailable(set, old *appsv1.StatefulSet) {
 	}
 }
 
-func validateStatefulSetRollingUpdate(fld validate.Field, r *appsv1.RollingUpdateStatefulSetStrategy) {
-	validate.OptionalNonNegative(fld, "partition", r.Partition)
-	if r.MaxUnavailable == nil {
+// validateStatefulSetRollingUpdate validates the partition and maxUnavailable of a rolling update.
+func validateStatefulSetRollingUpdate(fld validate.Field, rolling *appsv1.RollingUpdateStatefulSetStrategy) {
+	validate.OptionalNonNegative(fld, "partition", rolling.Partition)
+	if rolling.MaxUnavailable == nil {
 		return
 	}
-	fld.CheckNonNegativeIntOrPercent("maxUnavailable", *r.MaxUnavailable)
-	if scaledAmount(r.MaxUnavailable) == 0 {
-		fld.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
+	fld.CheckNonNegativeIntOrPercent("maxUnavailable", *rolling.MaxUnavailable)
+	if scaledAmount(rolling.MaxUnavailable) == 0 {
+		fld.Invalid("maxUnavailable", *rolling.MaxUnavailable, "cannot be 0")
 	}
-	fld.CheckAtMost100Percent("maxUnavailable", *r.MaxUnavailable)
+	fld.CheckAtMost100Percent("maxUnavailable", *rolling.MaxUnavailable)
 }
 
 // validateStatefulSetChanges rejects changes of fields that existing pods and claims depend on.
-func validateStatefulSetChanges(fld validate.Field, s, old *appsv1.StatefulSetSpec) {
-	rest := s.DeepCopy()
-	rest.Replicas = old.Replicas
-	rest.Template = old.Template
-	rest.UpdateStrategy = old.UpdateStrategy
-	rest.MinReadySeconds = old.MinReadySeconds
-	rest.Ordinals = old.Ordinals
-	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
-	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
+func validateStatefulSetChanges(fld validate.Field, spec, old *appsv1.StatefulSetSpec) {
+	unchangeable := spec.DeepCopy()
+	unchangeable.Replicas = old.Replicas
+	unchangeable.Template = old.Template
+	unchangeable.UpdateStrategy = old.UpdateStrategy
+	unchangeable.MinReadySeconds = old.MinReadySeconds
+	unchangeable.Ordinals = old.Ordinals
+	unchangeable.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
+	unchangeable.RevisionHistoryLimit = old.RevisionHistoryLimit
 	fld.ForbidSet(
 		"spec",
-		!validate.SemanticEqual(rest, old),
+		!validate.SemanticEqual(unchangeable, old),
 		"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
 			" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
 	)
 }
 
+// validateStatefulSetStatus requires counts of replicas that do not contradict each other.
 func validateStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet) {
 	s, status := &set.Status, fld.Child("status")
 	status.CheckNonNegative("replicas", int64(s.Replicas))
@@ -232,6 +236,7 @@ func validateStatefulSetStatus(fld validate.Field, set, old *appsv1.StatefulSet)
 	status.CheckNotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
+// statefulSetColumns returns the columns of tables of sets.
 func statefulSetColumns() []registry.Column {
 	return append([]registry.Column{
 		columns.Name(),

@@ -160,11 +160,11 @@ type allowedChanges struct{ approves, issues bool }
 func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	validateRequest(fld, r, old)
 	status := fld.Child("status")
-	for _, requestConditionType := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
-		now, before := len(conditionsOf(r, requestConditionType)), len(conditionsOf(old, requestConditionType))
-		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", requestConditionType))
-		status.ForbidSet("conditions", now > before && requestConditionType != certificatesv1.CertificateFailed && !w.approves,
-			fmt.Sprintf("updates may not add a condition of type %q", requestConditionType))
+	for _, conditionType := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		now, before := len(conditionsOf(r, conditionType)), len(conditionsOf(old, conditionType))
+		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", conditionType))
+		status.ForbidSet("conditions", now > before && conditionType != certificatesv1.CertificateFailed && !w.approves,
+			fmt.Sprintf("updates may not add a condition of type %q", conditionType))
 	}
 	if bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
 		return

@@ -144,12 +144,12 @@ const (
 
 // validateConfigSource validates a configuration source in a config map. The status must identify the
 // version of the config map, the spec must not.
-func validateConfigSource(fld validate.Field, nodeConfigSource *corev1.NodeConfigSource, inStatus bool) {
-	if nodeConfigSource.ConfigMap == nil {
-		fld.Invalid("", *nodeConfigSource, "exactly one reference subfield must be non-nil")
+func validateConfigSource(fld validate.Field, configSource *corev1.NodeConfigSource, inStatus bool) {
+	if configSource.ConfigMap == nil {
+		fld.Invalid("", *configSource, "exactly one reference subfield must be non-nil")
 		return
 	}
-	source, fld := nodeConfigSource.ConfigMap, fld.Child("configMap")
+	source, fld := configSource.ConfigMap, fld.Child("configMap")
 	if inStatus {
 		if source.UID == "" {
 			fld.Required("uid", "uid must be set in status")

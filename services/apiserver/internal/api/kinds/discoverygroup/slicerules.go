@@ -112,19 +112,19 @@ func validateAddresses(fld validate.Field, addresses []string, kind discoveryv1.
 	})
 }
 
-func validateHints(fld validate.Field, endpointHints *discoveryv1.EndpointHints) {
-	validate.MaxItems(fld, "forZones", endpointHints.ForZones, maxHints)
-	if len(endpointHints.ForZones) <= maxHints {
+func validateHints(fld validate.Field, hints *discoveryv1.EndpointHints) {
+	validate.MaxItems(fld, "forZones", hints.ForZones, maxHints)
+	if len(hints.ForZones) <= maxHints {
 		zones := validate.Set[string]{}
-		validate.Each(fld, "forZones", endpointHints.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
+		validate.Each(fld, "forZones", hints.ForZones, func(fld validate.Field, z *discoveryv1.ForZone) {
 			validate.Unique(fld, "name", z.Name, zones)
 			fld.CheckText("name", z.Name, validate.LabelValue)
 		})
 	}
-	validate.MaxItems(fld, "forNodes", endpointHints.ForNodes, maxHints)
-	if len(endpointHints.ForNodes) <= maxHints {
+	validate.MaxItems(fld, "forNodes", hints.ForNodes, maxHints)
+	if len(hints.ForNodes) <= maxHints {
 		nodes := validate.Set[string]{}
-		validate.Each(fld, "forNodes", endpointHints.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
+		validate.Each(fld, "forNodes", hints.ForNodes, func(fld validate.Field, n *discoveryv1.ForNode) {
 			validate.Unique(fld, "name", n.Name, nodes)
 			fld.CheckText("name", n.Name, validate.DNSSubdomain)
 		})

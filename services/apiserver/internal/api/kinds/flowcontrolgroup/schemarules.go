@@ -127,42 +127,42 @@ func validateSubject(fld validate.Field, subject *flowcontrolv1.Subject) {
 	}
 }
 
-func validateServiceAccount(fld validate.Field, serviceAccountSubject *flowcontrolv1.ServiceAccountSubject) {
-	if serviceAccountSubject.Name != flowcontrolv1.NameAll {
-		fld.CheckRequiredText("name", serviceAccountSubject.Name, validate.DNSSubdomain)
+func validateServiceAccount(fld validate.Field, account *flowcontrolv1.ServiceAccountSubject) {
+	if account.Name != flowcontrolv1.NameAll {
+		fld.CheckRequiredText("name", account.Name, validate.DNSSubdomain)
 	}
-	if serviceAccountSubject.Namespace == "" {
+	if account.Namespace == "" {
 		fld.Required("namespace", "must specify namespace for service account")
 	} else {
-		fld.CheckText("namespace", serviceAccountSubject.Namespace, validate.DNSLabel)
+		fld.CheckText("namespace", account.Namespace, validate.DNSLabel)
 	}
 }
 
-func validateResourceRule(fld validate.Field, resourcePolicyRule *flowcontrolv1.ResourcePolicyRule) {
-	validateVerbs(fld, resourcePolicyRule.Verbs)
-	requireWildcardOrValues(fld, "apiGroups", resourcePolicyRule.APIGroups, "resource rules must supply at least one api group", "api groups")
-	requireWildcardOrValues(fld, "resources", resourcePolicyRule.Resources, "resource rules must supply at least one resource", "resources")
-	if len(resourcePolicyRule.Namespaces) == 0 && resourcePolicyRule.ClusterScope {
+func validateResourceRule(fld validate.Field, rule *flowcontrolv1.ResourcePolicyRule) {
+	validateVerbs(fld, rule.Verbs)
+	requireWildcardOrValues(fld, "apiGroups", rule.APIGroups, "resource rules must supply at least one api group", "api groups")
+	requireWildcardOrValues(fld, "resources", rule.Resources, "resource rules must supply at least one resource", "resources")
+	if len(rule.Namespaces) == 0 && rule.ClusterScope {
 		return
 	}
-	if requireWildcardOrValues(fld, "namespaces", resourcePolicyRule.Namespaces,
+	if requireWildcardOrValues(fld, "namespaces", rule.Namespaces,
 		"resource rules that are not cluster scoped must supply at least one namespace", "namespaces") {
 		return
 	}
-	for i, ns := range resourcePolicyRule.Namespaces {
+	for i, ns := range rule.Namespaces {
 		for _, message := range validation.IsDNS1123Label(ns) {
 			fld.Index("namespaces", i).Invalid("", ns, "each member of this list must be '*' or a DNS-1123 label; "+message)
 		}
 	}
 }
 
-func validateNonResourceRule(fld validate.Field, nonResourcePolicyRule *flowcontrolv1.NonResourcePolicyRule) {
-	validateVerbs(fld, nonResourcePolicyRule.Verbs)
-	if requireWildcardOrValues(fld, "nonResourceURLs", nonResourcePolicyRule.NonResourceURLs, "nonResourceURLs must contain at least one value",
+func validateNonResourceRule(fld validate.Field, rule *flowcontrolv1.NonResourcePolicyRule) {
+	validateVerbs(fld, rule.Verbs)
+	if requireWildcardOrValues(fld, "nonResourceURLs", rule.NonResourceURLs, "nonResourceURLs must contain at least one value",
 		"non-resource URLs") {
 		return
 	}
-	for i, url := range nonResourcePolicyRule.NonResourceURLs {
+	for i, url := range rule.NonResourceURLs {
 		if detail := nonResourcePathError(url); detail != "" {
 			fld.Index("nonResourceURLs", i).Invalid("", url, detail)
 		}

@@ -64,14 +64,14 @@ func validatePolicyPort(fld validate.Field, port *networkingv1.NetworkPolicyPort
 
 // validatePeer requires selectors or an address block. With anyValue, selectors may have invalid label
 // values.
-func validatePeer(fld validate.Field, networkPolicyPeer *networkingv1.NetworkPolicyPeer, anyValue bool) {
-	fld.CheckSelector("podSelector", networkPolicyPeer.PodSelector, anyValue)
-	fld.CheckSelector("namespaceSelector", networkPolicyPeer.NamespaceSelector, anyValue)
-	validate.Optional(fld, "ipBlock", networkPolicyPeer.IPBlock, validateIPBlock)
-	switch hasSelector := networkPolicyPeer.PodSelector != nil || networkPolicyPeer.NamespaceSelector != nil; {
-	case !hasSelector && networkPolicyPeer.IPBlock == nil:
+func validatePeer(fld validate.Field, peer *networkingv1.NetworkPolicyPeer, anyValue bool) {
+	fld.CheckSelector("podSelector", peer.PodSelector, anyValue)
+	fld.CheckSelector("namespaceSelector", peer.NamespaceSelector, anyValue)
+	validate.Optional(fld, "ipBlock", peer.IPBlock, validateIPBlock)
+	switch hasSelector := peer.PodSelector != nil || peer.NamespaceSelector != nil; {
+	case !hasSelector && peer.IPBlock == nil:
 		fld.Required("", "must specify a peer")
-	case hasSelector && networkPolicyPeer.IPBlock != nil:
+	case hasSelector && peer.IPBlock != nil:
 		fld.Forbidden("", "may not specify both ipBlock and another peer")
 	}
 }
@@ -124,14 +124,14 @@ func hasInvalidValue(s *networkingv1.NetworkPolicySpec) bool {
 }
 
 // networkPolicyWarnings returns warnings for non-canonical CIDRs.
-func networkPolicyWarnings(networkPolicyPeer *networkingv1.NetworkPolicy) (texts []string) {
-	eachPeer(&networkPolicyPeer.Spec, func(path *field.Path, networkPolicyPeer *networkingv1.NetworkPolicyPeer) {
-		if networkPolicyPeer.IPBlock == nil {
+func networkPolicyWarnings(networkPolicy *networkingv1.NetworkPolicy) (texts []string) {
+	eachPeer(&networkPolicy.Spec, func(path *field.Path, peer *networkingv1.NetworkPolicyPeer) {
+		if peer.IPBlock == nil {
 			return
 		}
 		block := path.Child("ipBlock")
-		texts = append(texts, validate.CIDRWarnings(block.Child("cidr"), networkPolicyPeer.IPBlock.CIDR)...)
-		for i, except := range networkPolicyPeer.IPBlock.Except {
+		texts = append(texts, validate.CIDRWarnings(block.Child("cidr"), peer.IPBlock.CIDR)...)
+		for i, except := range peer.IPBlock.Except {
 			texts = append(texts, validate.CIDRWarnings(block.Child("except").Index(i), except)...)
 		}
 	})

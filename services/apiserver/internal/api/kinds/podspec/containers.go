@@ -200,20 +200,21 @@ func hasRelaxedEnvName(ctr *corev1.Container) bool {
 		})
 }
 
+// validateEnv validates the environment variables of a container.
 func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
-	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, envFromSource *corev1.EnvVar) {
-		fld.CheckRequiredText("name", envFromSource.Name, c.envNameFormat())
-		if envFromSource.ValueFrom != nil {
-			validateValueFrom(fld, envFromSource)
+	validate.Each(fld, "env", ctr.Env, func(fld validate.Field, variable *corev1.EnvVar) {
+		fld.CheckRequiredText("name", variable.Name, c.envNameFormat())
+		if variable.ValueFrom != nil {
+			validateValueFrom(fld, variable)
 		}
 	})
-	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, envFromSource *corev1.EnvFromSource) {
-		path.CheckOptionalText("prefix", envFromSource.Prefix, c.envNameFormat())
+	validate.Each(fld, "envFrom", ctr.EnvFrom, func(path validate.Field, source *corev1.EnvFromSource) {
+		path.CheckOptionalText("prefix", source.Prefix, c.envNameFormat())
 		union := path.Union("")
-		validate.Member(union, "configMapRef", envFromSource.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
+		validate.Member(union, "configMapRef", source.ConfigMapRef, func(fld validate.Field, s *corev1.ConfigMapEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
-		validate.Member(union, "secretRef", envFromSource.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
+		validate.Member(union, "secretRef", source.SecretRef, func(fld validate.Field, s *corev1.SecretEnvSource) {
 			fld.CheckRequiredText("name", s.Name, validate.NamePrefix)
 		})
 		// As in Kubernetes, the path of both errors is that of the list.
@@ -226,6 +227,7 @@ func (c *check) validateEnv(fld validate.Field, ctr *corev1.Container) {
 	})
 }
 
+// validateValueFrom requires exactly one source of the value of a variable.
 func validateValueFrom(fld validate.Field, envVar *corev1.EnvVar) {
 	from := envVar.ValueFrom
 	union := fld.Child("valueFrom").Union("")

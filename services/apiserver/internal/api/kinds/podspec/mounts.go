@@ -16,48 +16,48 @@ func (c *check) validateMounts(fld validate.Field, ctr *corev1.Container) {
 	paths := validate.Set[string]{}
 	devices := validate.KeySet(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.Name })
 	devicePaths := validate.KeySet(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.DevicePath })
-	validate.Each(fld, "volumeMounts", ctr.VolumeMounts, func(fld validate.Field, volumeMount *corev1.VolumeMount) {
-		fld.RequireSet("name", volumeMount.Name != "")
-		source := c.volumes[volumeMount.Name]
+	validate.Each(fld, "volumeMounts", ctr.VolumeMounts, func(fld validate.Field, mount *corev1.VolumeMount) {
+		fld.RequireSet("name", mount.Name != "")
+		source := c.volumes[mount.Name]
 		if source == nil {
-			fld.NotFound("name", volumeMount.Name)
+			fld.NotFound("name", mount.Name)
 		}
-		fld.RequireSet("mountPath", volumeMount.MountPath != "")
-		if !paths.Add(volumeMount.MountPath) {
-			fld.Invalid("mountPath", volumeMount.MountPath, "must be unique")
+		fld.RequireSet("mountPath", mount.MountPath != "")
+		if !paths.Add(mount.MountPath) {
+			fld.Invalid("mountPath", mount.MountPath, "must be unique")
 		}
-		if devices.Has(volumeMount.Name) {
-			fld.Invalid("name", volumeMount.Name, "must not already exist in volumeDevices")
+		if devices.Has(mount.Name) {
+			fld.Invalid("name", mount.Name, "must not already exist in volumeDevices")
 		}
-		if devicePaths.Has(volumeMount.MountPath) {
-			fld.Invalid("mountPath", volumeMount.MountPath, "must not already exist as a path in volumeDevices")
+		if devicePaths.Has(mount.MountPath) {
+			fld.Invalid("mountPath", mount.MountPath, "must not already exist as a path in volumeDevices")
 		}
-		if volumeMount.SubPath != "" {
-			validateDescendingPath(list, "subPath", volumeMount.SubPath)
+		if mount.SubPath != "" {
+			validateDescendingPath(list, "subPath", mount.SubPath)
 		}
-		if volumeMount.SubPathExpr != "" {
-			if volumeMount.SubPath != "" {
-				fld.Invalid("subPathExpr", volumeMount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+		if mount.SubPathExpr != "" {
+			if mount.SubPath != "" {
+				fld.Invalid("subPathExpr", mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 			}
-			validateDescendingPath(list, "subPathExpr", volumeMount.SubPathExpr)
+			validateDescendingPath(list, "subPathExpr", mount.SubPathExpr)
 		}
-		validatePropagation(list, ctr, volumeMount)
+		validatePropagation(list, ctr, mount)
 	})
 }
 
 // validatePropagation validates mountPropagation and recursiveReadOnly.
 func validatePropagation(fld validate.Field, ctr *corev1.Container, volumeMount *corev1.VolumeMount) {
-	if mountPropagationMode := volumeMount.MountPropagation; mountPropagationMode != nil {
-		validate.OneOf(fld, "mountPropagation", *mountPropagationMode,
+	if propagation := volumeMount.MountPropagation; propagation != nil {
+		validate.OneOf(fld, "mountPropagation", *propagation,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 		privileged := ctr.SecurityContext != nil && ctr.SecurityContext.Privileged != nil && *ctr.SecurityContext.Privileged
-		fld.ForbidSet("mountPropagation", *mountPropagationMode == corev1.MountPropagationBidirectional && !privileged,
+		fld.ForbidSet("mountPropagation", *propagation == corev1.MountPropagationBidirectional && !privileged,
 			"Bidirectional mount propagation is available only to privileged containers")
 	}
-	if r := volumeMount.RecursiveReadOnly; r != nil {
-		validate.OneOf(fld, "recursiveReadOnly", *r,
+	if recursive := volumeMount.RecursiveReadOnly; recursive != nil {
+		validate.OneOf(fld, "recursiveReadOnly", *recursive,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
-		if *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible {
+		if *recursive == corev1.RecursiveReadOnlyEnabled || *recursive == corev1.RecursiveReadOnlyIfPossible {
 			fld.ForbidSet("recursiveReadOnly", !volumeMount.ReadOnly, "may only be specified when readOnly is true")
 			fld.ForbidSet("recursiveReadOnly", volumeMount.MountPropagation != nil && *volumeMount.MountPropagation != corev1.MountPropagationNone,
 				"may only be specified when mountPropagation is None or not specified")
@@ -70,39 +70,40 @@ func validateVolumeDevices(fld validate.Field, ctr *corev1.Container, volumes ma
 	names, paths := validate.Set[string]{}, validate.Set[string]{}
 	mounts := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.Name })
 	mountPaths := validate.KeySet(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath })
-	validate.Each(fld, "volumeDevices", ctr.VolumeDevices, func(fld validate.Field, volumeDevice *corev1.VolumeDevice) {
-		source := volumes[volumeDevice.Name]
-		fld.RequireSet("name", volumeDevice.Name != "")
-		if names.Has(volumeDevice.Name) {
-			fld.Invalid("name", volumeDevice.Name, "must be unique")
+	validate.Each(fld, "volumeDevices", ctr.VolumeDevices, func(fld validate.Field, device *corev1.VolumeDevice) {
+		source := volumes[device.Name]
+		fld.RequireSet("name", device.Name != "")
+		if names.Has(device.Name) {
+			fld.Invalid("name", device.Name, "must be unique")
 		}
 		switch {
 		case source == nil:
-			fld.NotFound("name", volumeDevice.Name)
+			fld.NotFound("name", device.Name)
 		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:
-			fld.Invalid("name", volumeDevice.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			fld.Invalid("name", device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
-		fld.RequireSet("devicePath", volumeDevice.DevicePath != "")
-		if paths.Has(volumeDevice.DevicePath) {
-			fld.Invalid("devicePath", volumeDevice.DevicePath, "must be unique")
+		fld.RequireSet("devicePath", device.DevicePath != "")
+		if paths.Has(device.DevicePath) {
+			fld.Invalid("devicePath", device.DevicePath, "must be unique")
 		}
-		if hasBackstep(volumeDevice.DevicePath) {
-			fld.Invalid("devicePath", volumeDevice.DevicePath, "can not contain backsteps ('..')")
+		if hasBackstep(device.DevicePath) {
+			fld.Invalid("devicePath", device.DevicePath, "can not contain backsteps ('..')")
 		} else {
-			paths.Add(volumeDevice.DevicePath)
+			paths.Add(device.DevicePath)
 		}
-		if mounts.Has(volumeDevice.Name) {
-			fld.Invalid("name", volumeDevice.Name, "must not already exist in volumeMounts")
+		if mounts.Has(device.Name) {
+			fld.Invalid("name", device.Name, "must not already exist in volumeMounts")
 		}
-		if mountPaths.Has(volumeDevice.DevicePath) {
-			fld.Invalid("devicePath", volumeDevice.DevicePath, "must not already exist as a path in volumeMounts")
+		if mountPaths.Has(device.DevicePath) {
+			fld.Invalid("devicePath", device.DevicePath, "must not already exist as a path in volumeMounts")
 		}
-		if volumeDevice.Name != "" {
-			names.Add(volumeDevice.Name)
+		if device.Name != "" {
+			names.Add(device.Name)
 		}
 	})
 }
 
+// hasBackstep reports whether a path has an element "..".
 func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
 // ForbidBackstep requires a path without "..".
@@ -136,29 +137,29 @@ func validateFiles(fld validate.Field, mode *int32, items []corev1.KeyToPath) {
 }
 
 // validateKeyToPath validates a key that is mapped to a file.
-func validateKeyToPath(fld validate.Field, keyToPath *corev1.KeyToPath) {
-	fld.RequireSet("key", keyToPath.Key != "")
-	fld.RequireSet("path", keyToPath.Path != "")
-	validateFilePath(fld, "path", keyToPath.Path)
-	fld.CheckFileMode("mode", keyToPath.Mode)
+func validateKeyToPath(fld validate.Field, item *corev1.KeyToPath) {
+	fld.RequireSet("key", item.Key != "")
+	fld.RequireSet("path", item.Path != "")
+	validateFilePath(fld, "path", item.Path)
+	fld.CheckFileMode("mode", item.Mode)
 }
 
 // validateDownwardFile requires a field of the pod or a resource of a container as content.
-func validateDownwardFile(fld validate.Field, downwardAPIVolumeFile *corev1.DownwardAPIVolumeFile) {
-	fld.RequireSet("path", downwardAPIVolumeFile.Path != "")
-	validateFilePath(fld, "path", downwardAPIVolumeFile.Path)
+func validateDownwardFile(fld validate.Field, file *corev1.DownwardAPIVolumeFile) {
+	fld.RequireSet("path", file.Path != "")
+	validateFilePath(fld, "path", file.Path)
 	switch {
-	case downwardAPIVolumeFile.FieldRef != nil:
-		validateFieldRef(fld.Child("fieldRef"), downwardAPIVolumeFile.FieldRef, []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"})
-		if downwardAPIVolumeFile.ResourceFieldRef != nil {
+	case file.FieldRef != nil:
+		validateFieldRef(fld.Child("fieldRef"), file.FieldRef, []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"})
+		if file.ResourceFieldRef != nil {
 			fld.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
-	case downwardAPIVolumeFile.ResourceFieldRef != nil:
-		validateResourceField(fld.Child("resourceFieldRef"), downwardAPIVolumeFile.ResourceFieldRef, inFile)
+	case file.ResourceFieldRef != nil:
+		validateResourceField(fld.Child("resourceFieldRef"), file.ResourceFieldRef, inFile)
 	default:
 		fld.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
-	fld.CheckFileMode("mode", downwardAPIVolumeFile.Mode)
+	fld.CheckFileMode("mode", file.Mode)
 }
 
 // Limits of a token's lifetime in seconds.
@@ -168,15 +169,15 @@ const (
 )
 
 // validateProjectedVolume validates volumes with several sources, whose files must be distinct.
-func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSource *corev1.ProjectedVolumeSource) {
-	fld.CheckFileMode("defaultMode", projectedVolumeSource.DefaultMode)
+func (c *check) validateProjectedVolume(fld validate.Field, projected *corev1.ProjectedVolumeSource) {
+	fld.CheckFileMode("defaultMode", projected.DefaultMode)
 	paths := validate.Set[string]{}
 	requireUnique := func(path, reported string) {
 		if path != "" && !paths.Add(path) {
 			fld.Invalid("", reported, "conflicting duplicate paths")
 		}
 	}
-	validate.Each(fld, "sources", projectedVolumeSource.Sources, func(source validate.Field, volumeProjection *corev1.VolumeProjection) {
+	validate.Each(fld, "sources", projected.Sources, func(source validate.Field, projection *corev1.VolumeProjection) {
 		union := source.Union("")
 		validateItems := func(fld validate.Field, name string, items []corev1.KeyToPath) {
 			fld.RequireSet("name", name != "")
@@ -185,14 +186,14 @@ func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSourc
 				requireUnique(k.Path, name) // as in Kubernetes, the error has the name of the object
 			})
 		}
-		validate.Member(union, "secret", volumeProjection.Secret, func(fld validate.Field, s *corev1.SecretProjection) { validateItems(fld, s.Name, s.Items) })
+		validate.Member(union, "secret", projection.Secret, func(fld validate.Field, s *corev1.SecretProjection) { validateItems(fld, s.Name, s.Items) })
 		validate.Member(
 			union,
 			"configMap",
-			volumeProjection.ConfigMap,
+			projection.ConfigMap,
 			func(fld validate.Field, s *corev1.ConfigMapProjection) { validateItems(fld, s.Name, s.Items) },
 		)
-		validate.Member(union, "downwardAPI", volumeProjection.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
+		validate.Member(union, "downwardAPI", projection.DownwardAPI, func(fld validate.Field, d *corev1.DownwardAPIProjection) {
 			for i := range d.Items {
 				validateDownwardFile(fld, &d.Items[i])
 				requireUnique(d.Items[i].Path, d.Items[i].Path)
@@ -201,7 +202,7 @@ func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSourc
 		validate.Member(
 			union,
 			"serviceAccountToken",
-			volumeProjection.ServiceAccountToken,
+			projection.ServiceAccountToken,
 			func(path validate.Field, t *corev1.ServiceAccountTokenProjection) {
 				validateTokenLifetime(path, t.ExpirationSeconds)
 				// As in Kubernetes, the error path is that of the volume.
@@ -216,7 +217,7 @@ func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSourc
 		validate.Member(
 			union,
 			"clusterTrustBundlePEM",
-			volumeProjection.ClusterTrustBundle,
+			projection.ClusterTrustBundle,
 			func(fld validate.Field, b *corev1.ClusterTrustBundleProjection) {
 				validateTrustBundle(fld, b)
 				requireUnique(b.Path, b.Path)
@@ -226,6 +227,7 @@ func (c *check) validateProjectedVolume(fld validate.Field, projectedVolumeSourc
 	})
 }
 
+// validateTokenLifetime validates the requested lifetime of a token; nil means the default.
 func validateTokenLifetime(fld validate.Field, seconds *int64) {
 	if seconds == nil {
 		return
@@ -283,12 +285,12 @@ func hasInvalidTokenPath(volumes []corev1.Volume) bool {
 
 // validateClaimTemplate validates the template of a claim that is created for a pod. Its metadata
 // has labels and annotations only.
-func validateClaimTemplate(fld validate.Field, t *corev1.PersistentVolumeClaimTemplate) {
+func validateClaimTemplate(fld validate.Field, template *corev1.PersistentVolumeClaimTemplate) {
 	meta := fld.Child("metadata")
-	meta.CheckAnnotations("annotations", t.Annotations)
-	meta.CheckLabels("labels", t.Labels)
-	meta.AllowFields(t.ObjectMeta, "cannot be set", "Annotations", "Labels")
-	ValidateClaimSpec(fld.Child("spec"), &t.Spec, nil)
+	meta.CheckAnnotations("annotations", template.Annotations)
+	meta.CheckLabels("labels", template.Labels)
+	meta.AllowFields(template.ObjectMeta, "cannot be set", "Annotations", "Labels")
+	ValidateClaimSpec(fld.Child("spec"), &template.Spec, nil)
 }
 
 // ValidateAccessModes requires known modes. ReadWriteOncePod excludes other modes.

@@ -282,21 +282,23 @@ func anyLifecycle(s *corev1.PodSpec, matches func(*corev1.Lifecycle) bool) (foun
 	return found
 }
 
+// hasStopSignal reports whether a container sets its stop signal.
 func hasStopSignal(l *corev1.Lifecycle) bool { return l.StopSignal != nil }
 
+// hasSleep reports whether a hook of a container sleeps.
 func hasSleep(l *corev1.Lifecycle) bool {
 	return l.PreStop != nil && l.PreStop.Sleep != nil || l.PostStart != nil && l.PostStart.Sleep != nil
 }
 
 // dropSleep removes sleep actions, and hooks without any other action.
 func dropSleep(l *corev1.Lifecycle) {
-	for _, lifecycleHandler := range []**corev1.LifecycleHandler{&l.PreStop, &l.PostStart} {
-		if *lifecycleHandler == nil || (*lifecycleHandler).Sleep == nil {
+	for _, hook := range []**corev1.LifecycleHandler{&l.PreStop, &l.PostStart} {
+		if *hook == nil || (*hook).Sleep == nil {
 			continue
 		}
-		(*lifecycleHandler).Sleep = nil
-		if **lifecycleHandler == (corev1.LifecycleHandler{}) {
-			*lifecycleHandler = nil
+		(*hook).Sleep = nil
+		if **hook == (corev1.LifecycleHandler{}) {
+			*hook = nil
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (r *Rules) newCheck(isPod bool, spec, old *corev1.PodSpec, oldMeta *metav1.
 	prior.podResources = old.Resources != nil
 	prior.sidecarResize = slices.ContainsFunc(
 		old.InitContainers,
-		func(out corev1.Container) bool { return isSidecar(&out) && len(out.ResizePolicy) > 0 },
+		func(ctr corev1.Container) bool { return isSidecar(&ctr) && len(ctr.ResizePolicy) > 0 },
 	)
 	prior.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
 	prior.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
@@ -134,12 +134,13 @@ func (r *Rules) ValidateTemplate(fld validate.Field, template, old *corev1.PodTe
 }
 
 // ValidateTemplateMeta validates only the metadata of a template.
-func (r *Rules) ValidateTemplateMeta(fld validate.Field, t, old *corev1.PodTemplateSpec) {
-	fld.CheckLabels("labels", t.Labels)
-	fld.CheckAnnotations("annotations", t.Annotations)
-	r.templateCheck(t, old).validateAnnotations(fld.Child("annotations"), t.Annotations)
+func (r *Rules) ValidateTemplateMeta(fld validate.Field, template, old *corev1.PodTemplateSpec) {
+	fld.CheckLabels("labels", template.Labels)
+	fld.CheckAnnotations("annotations", template.Annotations)
+	r.templateCheck(template, old).validateAnnotations(fld.Child("annotations"), template.Annotations)
 }
 
+// templateCheck returns a check of a template. old is the stored template, nil at creation.
 func (r *Rules) templateCheck(template, old *corev1.PodTemplateSpec) *check {
 	if old == nil {
 		return r.newCheck(isTemplate, &template.Spec, nil, nil)
@@ -307,9 +308,9 @@ func (p *PodsOf[T]) warnings(o T) (texts []string) {
 }
 
 // Default sets the defaults that depend on feature gates.
-func (r *Rules) Default(s *corev1.PodSpec) {
+func (r *Rules) Default(spec *corev1.PodSpec) {
 	if r.imageVolumes {
-		poddefaults.ImageVolumes(s)
+		poddefaults.ImageVolumes(spec)
 	}
 }
 

@@ -264,17 +264,18 @@ func validateNodeSelectorTerm(fld validate.Field, nodeSelectorTerm *corev1.NodeS
 	})
 }
 
-func (c *check) validatePodAffinityTerm(fld validate.Field, podAffinityTerm *corev1.PodAffinityTerm) {
-	fld.CheckSelector("labelSelector", podAffinityTerm.LabelSelector, c.prior.affinityValue)
-	fld.CheckSelector("namespaceSelector", podAffinityTerm.NamespaceSelector, c.prior.affinityValue)
-	for _, ns := range podAffinityTerm.Namespaces {
+// validatePodAffinityTerm validates a term of an affinity to pods or of an anti-affinity.
+func (c *check) validatePodAffinityTerm(fld validate.Field, term *corev1.PodAffinityTerm) {
+	fld.CheckSelector("labelSelector", term.LabelSelector, c.prior.affinityValue)
+	fld.CheckSelector("namespaceSelector", term.NamespaceSelector, c.prior.affinityValue)
+	for _, ns := range term.Namespaces {
 		fld.CheckText("namespace", ns, validate.DNSLabel)
 	}
-	validateMatchLabelKeys(fld, podAffinityTerm)
-	if podAffinityTerm.TopologyKey == "" {
+	validateMatchLabelKeys(fld, term)
+	if term.TopologyKey == "" {
 		fld.Required("topologyKey", "can not be empty")
 	}
-	fld.CheckLabelKey("topologyKey", podAffinityTerm.TopologyKey)
+	fld.CheckLabelKey("topologyKey", term.TopologyKey)
 }
 
 const (
@@ -285,32 +286,32 @@ const (
 // validateMatchLabelKeys validates matchLabelKeys and mismatchLabelKeys. Their keys must not occur
 // elsewhere in the selector, which already contains one requirement for each of them: see
 // MergeMatchKeys.
-func validateMatchLabelKeys(fld validate.Field, podAffinityTerm *corev1.PodAffinityTerm) {
+func validateMatchLabelKeys(fld validate.Field, term *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
 		keys []string
-	}{{"matchLabelKeys", podAffinityTerm.MatchLabelKeys}, {"mismatchLabelKeys", podAffinityTerm.MismatchLabelKeys}} {
-		if len(list.keys) > 0 && podAffinityTerm.LabelSelector == nil {
+	}{{"matchLabelKeys", term.MatchLabelKeys}, {"mismatchLabelKeys", term.MismatchLabelKeys}} {
+		if len(list.keys) > 0 && term.LabelSelector == nil {
 			fld.Forbidden(list.name, needsSelectorDetail)
 			continue
 		}
 		validate.Each(fld, list.name, list.keys, func(fld validate.Field, key *string) { fld.CheckLabelKey("", *key) })
 	}
-	if podAffinityTerm.LabelSelector != nil {
+	if term.LabelSelector != nil {
 		selectorKeys := validate.Set[string]{}
-		index := validate.KeyIndex(podAffinityTerm.MatchLabelKeys, func(key *string) string { return *key })
-		for key := range podAffinityTerm.LabelSelector.MatchLabels {
+		index := validate.KeyIndex(term.MatchLabelKeys, func(key *string) string { return *key })
+		for key := range term.LabelSelector.MatchLabels {
 			selectorKeys.Add(key)
 		}
-		for _, e := range podAffinityTerm.LabelSelector.MatchExpressions {
+		for _, e := range term.LabelSelector.MatchExpressions {
 			i, isMatchKey := index[e.Key]
 			if isRepeated := !selectorKeys.Add(e.Key); isRepeated && isMatchKey {
 				fld.Index("", i).Invalid("", e.Key, inSelectorDetail)
 			}
 		}
 	}
-	mismatch := validate.KeySet(podAffinityTerm.MismatchLabelKeys, func(key *string) string { return *key })
-	for i, key := range podAffinityTerm.MatchLabelKeys {
+	mismatch := validate.KeySet(term.MismatchLabelKeys, func(key *string) string { return *key })
+	for i, key := range term.MatchLabelKeys {
 		if mismatch.Has(key) {
 			fld.Index("matchLabelKeys", i).Invalid("", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}

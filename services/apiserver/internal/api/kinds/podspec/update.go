@@ -280,19 +280,19 @@ func (r *Rules) ValidateEphemeralContainers(fld validate.Field, pod, old *corev1
 // MergeMatchKeys adds requirements to the selectors of a new pod, from its own labels with the keys
 // in matchLabelKeys and mismatchLabelKeys (KEP-3633).
 func MergeMatchKeys(pod *corev1.Pod) {
-	eachPodAffinityTerm(pod.Spec.Affinity, func(podAffinityTerm *corev1.PodAffinityTerm) {
-		if podAffinityTerm.LabelSelector == nil {
+	eachPodAffinityTerm(pod.Spec.Affinity, func(term *corev1.PodAffinityTerm) {
+		if term.LabelSelector == nil {
 			return
 		}
 		add := func(keys []string, op metav1.LabelSelectorOperator) {
 			for _, key := range keys {
 				if value, ok := pod.Labels[key]; ok {
-					podAffinityTerm.LabelSelector.MatchExpressions = append(podAffinityTerm.LabelSelector.MatchExpressions,
+					term.LabelSelector.MatchExpressions = append(term.LabelSelector.MatchExpressions,
 						metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
 				}
 			}
 		}
-		add(podAffinityTerm.MatchLabelKeys, metav1.LabelSelectorOpIn)
-		add(podAffinityTerm.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+		add(term.MatchLabelKeys, metav1.LabelSelectorOpIn)
+		add(term.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
 	})
 }

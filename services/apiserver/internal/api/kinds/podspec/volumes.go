@@ -52,54 +52,54 @@ func (c *check) validateVolumes(fld validate.Field, m *metav1.ObjectMeta) {
 // Kubernetes, some names in errors differ from those of the fields.
 func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, podName string) {
 	union := fld.Union("may not specify more than 1 volume type")
-	validate.Member(union, "emptyDir", volume.EmptyDir, func(fld validate.Field, ephemeralVolumeSource *corev1.EmptyDirVolumeSource) {
-		fld.ForbidSet("sizeLimit", ephemeralVolumeSource.SizeLimit != nil && ephemeralVolumeSource.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
+	validate.Member(union, "emptyDir", volume.EmptyDir, func(fld validate.Field, source *corev1.EmptyDirVolumeSource) {
+		fld.ForbidSet("sizeLimit", source.SizeLimit != nil && source.SizeLimit.Sign() < 0, "SizeLimit field must be a valid resource quantity")
 	})
 	validate.Member(union, "hostPath", volume.HostPath, ValidateHostPath)
-	validate.Member(union, "gitRepo", volume.GitRepo, func(fld validate.Field, ephemeralVolumeSource *corev1.GitRepoVolumeSource) {
-		fld.RequireSet("repository", ephemeralVolumeSource.Repository != "")
-		validateDescendingPath(fld, "directory", ephemeralVolumeSource.Directory)
+	validate.Member(union, "gitRepo", volume.GitRepo, func(fld validate.Field, source *corev1.GitRepoVolumeSource) {
+		fld.RequireSet("repository", source.Repository != "")
+		validateDescendingPath(fld, "directory", source.Directory)
 	})
 	addMemberAt(union, fld, "gcePersistentDisk", "persistentDisk", volume.GCEPersistentDisk, ValidateGCEDisk)
 	validate.Member(union, "awsElasticBlockStore", volume.AWSElasticBlockStore, ValidateAWSDisk)
-	validate.Member(union, "secret", volume.Secret, func(fld validate.Field, ephemeralVolumeSource *corev1.SecretVolumeSource) {
-		fld.RequireSet("secretName", ephemeralVolumeSource.SecretName != "")
-		validateFiles(fld, ephemeralVolumeSource.DefaultMode, ephemeralVolumeSource.Items)
+	validate.Member(union, "secret", volume.Secret, func(fld validate.Field, source *corev1.SecretVolumeSource) {
+		fld.RequireSet("secretName", source.SecretName != "")
+		validateFiles(fld, source.DefaultMode, source.Items)
 	})
 	validate.Member(union, "nfs", volume.NFS, ValidateNFS)
 	validate.Member(union, "iscsi", volume.ISCSI, validateISCSI)
-	if ephemeralVolumeSource := volume.ISCSI; ephemeralVolumeSource != nil {
-		ValidateISCSIPortalName(fld, "name", volume.Name, volume.Name, ephemeralVolumeSource.TargetPortal, ephemeralVolumeSource.InitiatorName)
+	if source := volume.ISCSI; source != nil {
+		ValidateISCSIPortalName(fld, "name", volume.Name, volume.Name, source.TargetPortal, source.InitiatorName)
 	}
-	validate.Member(union, "glusterfs", volume.Glusterfs, func(fld validate.Field, ephemeralVolumeSource *corev1.GlusterfsVolumeSource) {
-		fld.RequireSet("endpoints", ephemeralVolumeSource.EndpointsName != "")
-		fld.RequireSet("path", ephemeralVolumeSource.Path != "")
+	validate.Member(union, "glusterfs", volume.Glusterfs, func(fld validate.Field, source *corev1.GlusterfsVolumeSource) {
+		fld.RequireSet("endpoints", source.EndpointsName != "")
+		fld.RequireSet("path", source.Path != "")
 	})
 	validate.Member(union, "flocker", volume.Flocker, ValidateFlocker)
 	validate.Member(
 		union,
 		"persistentVolumeClaim",
 		volume.PersistentVolumeClaim,
-		func(fld validate.Field, ephemeralVolumeSource *corev1.PersistentVolumeClaimVolumeSource) {
-			fld.RequireSet("claimName", ephemeralVolumeSource.ClaimName != "")
+		func(fld validate.Field, source *corev1.PersistentVolumeClaimVolumeSource) {
+			fld.RequireSet("claimName", source.ClaimName != "")
 		},
 	)
-	validate.Member(union, "rbd", volume.RBD, func(fld validate.Field, ephemeralVolumeSource *corev1.RBDVolumeSource) {
-		fld.RequireSet("monitors", len(ephemeralVolumeSource.CephMonitors) > 0)
-		fld.RequireSet("image", ephemeralVolumeSource.RBDImage != "")
+	validate.Member(union, "rbd", volume.RBD, func(fld validate.Field, source *corev1.RBDVolumeSource) {
+		fld.RequireSet("monitors", len(source.CephMonitors) > 0)
+		fld.RequireSet("image", source.RBDImage != "")
 	})
-	validate.Member(union, "cinder", volume.Cinder, func(fld validate.Field, ephemeralVolumeSource *corev1.CinderVolumeSource) {
-		fld.RequireSet("volumeID", ephemeralVolumeSource.VolumeID != "")
-		validateSecretReference(fld, ephemeralVolumeSource.SecretRef)
+	validate.Member(union, "cinder", volume.Cinder, func(fld validate.Field, source *corev1.CinderVolumeSource) {
+		fld.RequireSet("volumeID", source.VolumeID != "")
+		validateSecretReference(fld, source.SecretRef)
 	})
-	addMemberAt(union, fld, "cephFS", "cephfs", volume.CephFS, func(fld validate.Field, ephemeralVolumeSource *corev1.CephFSVolumeSource) {
-		fld.RequireSet("monitors", len(ephemeralVolumeSource.Monitors) > 0)
+	addMemberAt(union, fld, "cephFS", "cephfs", volume.CephFS, func(fld validate.Field, source *corev1.CephFSVolumeSource) {
+		fld.RequireSet("monitors", len(source.Monitors) > 0)
 	})
 	validate.Member(union, "quobyte", volume.Quobyte, ValidateQuobyte)
-	addMemberAt(union, fld, "downwarAPI", "downwardAPI", volume.DownwardAPI, func(fld validate.Field, ephemeralVolumeSource *corev1.DownwardAPIVolumeSource) {
-		fld.CheckFileMode("defaultMode", ephemeralVolumeSource.DefaultMode)
-		for i := range ephemeralVolumeSource.Items {
-			validateDownwardFile(fld, &ephemeralVolumeSource.Items[i])
+	addMemberAt(union, fld, "downwarAPI", "downwardAPI", volume.DownwardAPI, func(fld validate.Field, source *corev1.DownwardAPIVolumeSource) {
+		fld.CheckFileMode("defaultMode", source.DefaultMode)
+		for i := range source.Items {
+			validateDownwardFile(fld, &source.Items[i])
 		}
 	})
 	validate.Member(union, "fc", volume.FC, ValidateFC)
@@ -107,47 +107,47 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 		union,
 		"flexVolume",
 		volume.FlexVolume,
-		func(fld validate.Field, ephemeralVolumeSource *corev1.FlexVolumeSource) {
-			ValidateFlex(fld, ephemeralVolumeSource.Driver, ephemeralVolumeSource.Options)
+		func(fld validate.Field, source *corev1.FlexVolumeSource) {
+			ValidateFlex(fld, source.Driver, source.Options)
 		},
 	)
-	validate.Member(union, "configMap", volume.ConfigMap, func(fld validate.Field, ephemeralVolumeSource *corev1.ConfigMapVolumeSource) {
-		fld.RequireSet("name", ephemeralVolumeSource.Name != "")
-		validateFiles(fld, ephemeralVolumeSource.DefaultMode, ephemeralVolumeSource.Items)
+	validate.Member(union, "configMap", volume.ConfigMap, func(fld validate.Field, source *corev1.ConfigMapVolumeSource) {
+		fld.RequireSet("name", source.Name != "")
+		validateFiles(fld, source.DefaultMode, source.Items)
 	})
-	validate.Member(union, "azureFile", volume.AzureFile, func(fld validate.Field, ephemeralVolumeSource *corev1.AzureFileVolumeSource) {
-		fld.RequireSet("secretName", ephemeralVolumeSource.SecretName != "")
-		fld.RequireSet("shareName", ephemeralVolumeSource.ShareName != "")
+	validate.Member(union, "azureFile", volume.AzureFile, func(fld validate.Field, source *corev1.AzureFileVolumeSource) {
+		fld.RequireSet("secretName", source.SecretName != "")
+		fld.RequireSet("shareName", source.ShareName != "")
 	})
-	validate.Member(union, "vsphereVolume", volume.VsphereVolume, func(fld validate.Field, ephemeralVolumeSource *corev1.VsphereVirtualDiskVolumeSource) {
-		fld.RequireSet("volumePath", ephemeralVolumeSource.VolumePath != "")
+	validate.Member(union, "vsphereVolume", volume.VsphereVolume, func(fld validate.Field, source *corev1.VsphereVirtualDiskVolumeSource) {
+		fld.RequireSet("volumePath", source.VolumePath != "")
 	})
 	validate.Member(
 		union,
 		"photonPersistentDisk",
 		volume.PhotonPersistentDisk,
-		func(fld validate.Field, ephemeralVolumeSource *corev1.PhotonPersistentDiskVolumeSource) {
-			fld.RequireSet("pdID", ephemeralVolumeSource.PdID != "")
+		func(fld validate.Field, source *corev1.PhotonPersistentDiskVolumeSource) {
+			fld.RequireSet("pdID", source.PdID != "")
 		},
 	)
-	validate.Member(union, "portworxVolume", volume.PortworxVolume, func(fld validate.Field, ephemeralVolumeSource *corev1.PortworxVolumeSource) {
-		fld.RequireSet("volumeID", ephemeralVolumeSource.VolumeID != "")
+	validate.Member(union, "portworxVolume", volume.PortworxVolume, func(fld validate.Field, source *corev1.PortworxVolumeSource) {
+		fld.RequireSet("volumeID", source.VolumeID != "")
 	})
 	validate.Member(union, "azureDisk", volume.AzureDisk, ValidateAzureDisk)
-	validate.Member(union, "storageos", volume.StorageOS, func(fld validate.Field, ephemeralVolumeSource *corev1.StorageOSVolumeSource) {
-		fld.CheckRequiredText("volumeName", ephemeralVolumeSource.VolumeName, validate.DNSLabel)
-		fld.CheckOptionalText("volumeNamespace", ephemeralVolumeSource.VolumeNamespace, validate.DNSLabel)
-		validateSecretReference(fld, ephemeralVolumeSource.SecretRef)
+	validate.Member(union, "storageos", volume.StorageOS, func(fld validate.Field, source *corev1.StorageOSVolumeSource) {
+		fld.CheckRequiredText("volumeName", source.VolumeName, validate.DNSLabel)
+		fld.CheckOptionalText("volumeNamespace", source.VolumeNamespace, validate.DNSLabel)
+		validateSecretReference(fld, source.SecretRef)
 	})
 	validate.Member(union, "projected", volume.Projected, c.validateProjectedVolume)
-	validate.Member(union, "scaleIO", volume.ScaleIO, func(fld validate.Field, ephemeralVolumeSource *corev1.ScaleIOVolumeSource) {
-		fld.RequireSet("gateway", ephemeralVolumeSource.Gateway != "")
-		fld.RequireSet("system", ephemeralVolumeSource.System != "")
-		fld.RequireSet("volumeName", ephemeralVolumeSource.VolumeName != "")
+	validate.Member(union, "scaleIO", volume.ScaleIO, func(fld validate.Field, source *corev1.ScaleIOVolumeSource) {
+		fld.RequireSet("gateway", source.Gateway != "")
+		fld.RequireSet("system", source.System != "")
+		fld.RequireSet("volumeName", source.VolumeName != "")
 	})
-	validate.Member(union, "csi", volume.CSI, func(fld validate.Field, ephemeralVolumeSource *corev1.CSIVolumeSource) {
-		ValidateCSIDriverName(fld, "driver", ephemeralVolumeSource.Driver)
-		if ref := ephemeralVolumeSource.NodePublishSecretRef; ref != nil {
+	validate.Member(union, "csi", volume.CSI, func(fld validate.Field, source *corev1.CSIVolumeSource) {
+		ValidateCSIDriverName(fld, "driver", source.Driver)
+		if ref := source.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
 				fld.Child("nodePublishSecretRef").Required("name", "")
 			} else {
@@ -155,11 +155,11 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 			}
 		}
 	})
-	validate.Member(union, "ephemeral", volume.Ephemeral, func(path validate.Field, ephemeralVolumeSource *corev1.EphemeralVolumeSource) {
-		if ephemeralVolumeSource.VolumeClaimTemplate == nil {
+	validate.Member(union, "ephemeral", volume.Ephemeral, func(path validate.Field, source *corev1.EphemeralVolumeSource) {
+		if source.VolumeClaimTemplate == nil {
 			path.Required("volumeClaimTemplate", "")
 		} else {
-			validateClaimTemplate(path.Child("volumeClaimTemplate"), ephemeralVolumeSource.VolumeClaimTemplate)
+			validateClaimTemplate(path.Child("volumeClaimTemplate"), source.VolumeClaimTemplate)
 		}
 		if podName == "" || volume.Name == "" {
 			return
@@ -169,9 +169,9 @@ func (c *check) validateVolumeSource(fld validate.Field, volume *corev1.Volume, 
 			fld.Invalid("name", volume.Name, fmt.Sprintf("PVC name %q: %v", claim, msg))
 		}
 	})
-	validate.Member(union, "image", volume.Image, func(fld validate.Field, ephemeralVolumeSource *corev1.ImageVolumeSource) {
-		fld.RequireSet("reference", ephemeralVolumeSource.Reference != "" || !c.isPod)
-		validatePullPolicy(fld, "pullPolicy", ephemeralVolumeSource.PullPolicy)
+	validate.Member(union, "image", volume.Image, func(fld validate.Field, source *corev1.ImageVolumeSource) {
+		fld.RequireSet("reference", source.Reference != "" || !c.isPod)
+		validatePullPolicy(fld, "pullPolicy", source.PullPolicy)
 	})
 	union.RequireMember("must specify a volume type")
 }
@@ -217,11 +217,11 @@ func ValidateAWSDisk(fld validate.Field, s *corev1.AWSElasticBlockStoreVolumeSou
 }
 
 // ValidateNFS validates a directory of an NFS server.
-func ValidateNFS(fld validate.Field, nfsSource *corev1.NFSVolumeSource) {
-	fld.RequireSet("server", nfsSource.Server != "")
-	fld.RequireSet("path", nfsSource.Path != "")
-	if !strings.HasPrefix(nfsSource.Path, "/") {
-		fld.Invalid("path", nfsSource.Path, "must be an absolute path")
+func ValidateNFS(fld validate.Field, nfs *corev1.NFSVolumeSource) {
+	fld.RequireSet("server", nfs.Server != "")
+	fld.RequireSet("path", nfs.Path != "")
+	if !strings.HasPrefix(nfs.Path, "/") {
+		fld.Invalid("path", nfs.Path, "must be an absolute path")
 	}
 }
 
@@ -257,18 +257,18 @@ func ValidateQuobyte(fld validate.Field, source *corev1.QuobyteVolumeSource) {
 }
 
 // ValidateFC requires exactly one of the two identifiers of a Fibre Channel target.
-func ValidateFC(fld validate.Field, fcSource *corev1.FCVolumeSource) {
-	if len(fcSource.TargetWWNs) == 0 && len(fcSource.WWIDs) == 0 {
+func ValidateFC(fld validate.Field, fc *corev1.FCVolumeSource) {
+	if len(fc.TargetWWNs) == 0 && len(fc.WWIDs) == 0 {
 		fld.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
-	if len(fcSource.TargetWWNs) != 0 && len(fcSource.WWIDs) != 0 {
-		fld.Invalid("targetWWNs", fcSource.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+	if len(fc.TargetWWNs) != 0 && len(fc.WWIDs) != 0 {
+		fld.Invalid("targetWWNs", fc.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
 	}
-	if len(fcSource.TargetWWNs) != 0 {
-		if fcSource.Lun == nil {
+	if len(fc.TargetWWNs) != 0 {
+		if fc.Lun == nil {
 			fld.Required("lun", "lun is required if targetWWNs is specified")
 		} else {
-			fld.CheckOctet("lun", *fcSource.Lun)
+			fld.CheckOctet("lun", *fc.Lun)
 		}
 	}
 }
@@ -339,13 +339,13 @@ func ValidateISCSIPortalName(fld validate.Field, field, value, volume, portal st
 }
 
 // validateISCSI validates an iSCSI target, which needs a secret for CHAP.
-func validateISCSI(fld validate.Field, iscsiSource *corev1.ISCSIVolumeSource) {
+func validateISCSI(fld validate.Field, iscsi *corev1.ISCSIVolumeSource) {
 	const unknown = "must be valid format starting with iqn, eui, or naa"
-	fld.RequireSet("targetPortal", iscsiSource.TargetPortal != "")
-	ValidateISCSIQualifiedName(fld, iscsiSource.IQN, unknown)
-	fld.CheckOctet("lun", iscsiSource.Lun)
-	fld.RequireSet("secretRef", iscsiSource.SecretRef != nil || !iscsiSource.DiscoveryCHAPAuth && !iscsiSource.SessionCHAPAuth)
-	ValidateISCSIInitiatorName(fld, iscsiSource.InitiatorName, unknown)
+	fld.RequireSet("targetPortal", iscsi.TargetPortal != "")
+	ValidateISCSIQualifiedName(fld, iscsi.IQN, unknown)
+	fld.CheckOctet("lun", iscsi.Lun)
+	fld.RequireSet("secretRef", iscsi.SecretRef != nil || !iscsi.DiscoveryCHAPAuth && !iscsi.SessionCHAPAuth)
+	ValidateISCSIInitiatorName(fld, iscsi.InitiatorName, unknown)
 }
 
 // ValidateISCSIQualifiedName validates the name of a target. A name of an unknown type has the

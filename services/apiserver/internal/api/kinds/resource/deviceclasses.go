@@ -51,8 +51,8 @@ func (compile compiler) validateDeviceClass(fld validate.Field, deviceClass, old
 	spec := fld.Child("spec")
 	compile.forObject().
 		validateSelectors(spec, deviceClass.Spec.Selectors, old != nil && validate.SemanticEqual(deviceClass.Spec.Selectors, old.Spec.Selectors))
-	validate.Each(spec, "config", deviceClass.Spec.Config, func(fld validate.Field, deviceClass *resourcev1beta2.DeviceClassConfiguration) {
-		validateConfig(fld, &deviceClass.DeviceConfiguration, false)
+	validate.Each(spec, "config", deviceClass.Spec.Config, func(fld validate.Field, config *resourcev1beta2.DeviceClassConfiguration) {
+		validateConfig(fld, &config.DeviceConfiguration, false)
 	})
 	validate.MaxItems(spec, "config", deviceClass.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }

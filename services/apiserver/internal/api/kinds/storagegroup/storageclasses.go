@@ -96,12 +96,12 @@ const maxDuplicateErrors = 2000
 // counts as equal to every term.
 func validateTopologies(fld validate.Field, terms []corev1.TopologySelectorTerm) {
 	seen, errorsLeft := map[string]int{"": len(terms)}, maxDuplicateErrors
-	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, topologySelectorTerm *corev1.TopologySelectorTerm) {
+	validate.Each(fld, "allowedTopologies", terms, func(fld validate.Field, term *corev1.TopologySelectorTerm) {
 		valuesByKey := map[string][]string{}
 		validate.Each(
 			fld,
 			"matchLabelExpressions",
-			topologySelectorTerm.MatchLabelExpressions,
+			term.MatchLabelExpressions,
 			func(fld validate.Field, requirement *corev1.TopologySelectorLabelRequirement) {
 				fld.RequireSet("values", len(requirement.Values) > 0)
 				values := validate.Set[string]{}

@@ -8,17 +8,17 @@ import (
 )
 
 // DefaultSource sets the defaults of the source of a persistent volume.
-func DefaultSource(persistentVolumeSource *corev1.PersistentVolumeSource) {
-	poddefaults.HostPath(persistentVolumeSource.HostPath)
-	poddefaults.AzureDisk(persistentVolumeSource.AzureDisk)
-	if persistentVolumeSource := persistentVolumeSource.ISCSI; persistentVolumeSource != nil {
-		poddefaults.ISCSI(&persistentVolumeSource.ISCSIInterface)
+func DefaultSource(source *corev1.PersistentVolumeSource) {
+	poddefaults.HostPath(source.HostPath)
+	poddefaults.AzureDisk(source.AzureDisk)
+	if iscsi := source.ISCSI; iscsi != nil {
+		poddefaults.ISCSI(&iscsi.ISCSIInterface)
 	}
-	if persistentVolumeSource := persistentVolumeSource.RBD; persistentVolumeSource != nil {
-		poddefaults.RBD(&persistentVolumeSource.RBDPool, &persistentVolumeSource.RadosUser, &persistentVolumeSource.Keyring)
+	if rbd := source.RBD; rbd != nil {
+		poddefaults.RBD(&rbd.RBDPool, &rbd.RadosUser, &rbd.Keyring)
 	}
-	if persistentVolumeSource := persistentVolumeSource.ScaleIO; persistentVolumeSource != nil {
-		poddefaults.ScaleIO(&persistentVolumeSource.StorageMode, &persistentVolumeSource.FSType)
+	if scaleIO := source.ScaleIO; scaleIO != nil {
+		poddefaults.ScaleIO(&scaleIO.StorageMode, &scaleIO.FSType)
 	}
 }
 
