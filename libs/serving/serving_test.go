@@ -233,6 +233,7 @@ func TestHTTP2CanBeDisabled(t *testing.T) {
 func TestShutdownFollowsTheTimeline(t *testing.T) {
 	for _, retryAfter := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "retry-after"}[retryAfter], func(t *testing.T) {
+			// 1. Start a server, a watch and a request that waits.
 			o := testOptions(t)
 			o.ShutdownRetryAfter = retryAfter
 			o.ShutdownDelay = 200 * time.Millisecond
@@ -271,7 +272,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				response <- body
 			}()
 			<-inShort
-
+			// 2. Shut down. During the delay the server is live but not ready.
 			timeline, start := testServer.Timeline(), time.Now()
 			testServer.stop()
 			<-timeline.ShutdownInitiated.Signaled()
@@ -281,8 +282,9 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 					resp.StatusCode, body)
 			}
 			if resp, _ := testServer.get(t, "/livez"); resp.StatusCode != 200 {
-				t.Errorf("livez during the delay: %d, want 200", resp.StatusCode)
+				t.Errorf("livez during the delay: got status %d, want 200", resp.StatusCode)
 			}
+			// 3. After the delay watches end and new requests are rejected.
 			<-timeline.NotAcceptingNewRequest.Signaled()
 			if !timeline.AfterShutdownDelayDuration.IsSet() {
 				t.Error("AfterShutdownDelayDuration did not happen, want it before the drain")
@@ -291,10 +293,10 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				t.Error("InFlightRequestsDrained happened, want it only after the last request")
 			}
 			if after := time.Since(start); after < o.ShutdownDelay {
-				t.Errorf("requests were rejected after %v, want at least the delay", after)
+				t.Errorf("got rejections after %v, want them after at least %v", after, o.ShutdownDelay)
 			}
 			if remaining, err := io.ReadAll(lines); err != nil || string(remaining) != "end\n" {
-				t.Errorf("got end of the watch %q, %v, want end", remaining, err)
+				t.Errorf("got %q, %v at the end of the watch, want end", remaining, err)
 			}
 			if retryAfter {
 				newConnection := newClient(t, o.CertFile, nil)
@@ -306,14 +308,15 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				resp.Body.Close()
 				if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body),
 					`"reason":"TooManyRequests"`) {
-					t.Errorf("new request got %d %v %s, want 429", resp.StatusCode, resp.Header, body)
+					t.Errorf("new request: got %d %v %s, want 429 TooManyRequests with Retry-After", resp.StatusCode, resp.Header, body)
 				}
 			} else if _, err := newClient(t, o.CertFile, nil).Get(testServer.url + "/new"); err == nil {
-				t.Error("GET on a new connection during the drain = nil, want an error")
+				t.Error("GET on a new connection during the drain: got no error, want one")
 			}
+			// 4. The shutdown ends after the request in flight.
 			close(release)
 			if body := <-response; body != "complete" {
-				t.Errorf("request in flight got %q, want complete", body)
+				t.Errorf("request in flight: got %q, want complete", body)
 			}
 			testServer.waitForShutdown(t)
 			if !timeline.InFlightRequestsDrained.IsSet() {

@@ -63,11 +63,11 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		connect := func() *http2Client {
 			client := tls.Client(pipes.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			go func() { _, _ = io.Copy(io.Discard, client) }()
-			s := &http2Client{Conn: client, Framer: http2.NewFramer(client, nil), id: 1}
+			sender := &http2Client{Conn: client, Framer: http2.NewFramer(client, nil), id: 1}
 			prefaceSent := make(chan error, 1)
 			go func() {
 				_, err := io.WriteString(client, http2.ClientPreface)
-				prefaceSent <- errors.Join(err, s.WriteSettings())
+				prefaceSent <- errors.Join(err, sender.WriteSettings())
 			}()
 			conn, err := listener.Accept()
 			if err != nil {
@@ -80,22 +80,22 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 			if err := <-prefaceSent; err != nil {
 				t.Fatal(err)
 			}
-			return s
+			return sender
 		}
 		firstClient, secondClient := connect(), connect()
 		long := "/" + strings.Repeat("X", 12<<10)
-		expectRequests := func(want ...int) {
+		expectRequests := func(pathLengths ...int) {
 			t.Helper()
 			time.Sleep(time.Millisecond) // in synctest time, because large reads yield
 			synctest.Wait()
-			for _, n := range want {
+			for _, length := range pathLengths {
 				select {
 				case got := <-received:
-					if got != n {
-						t.Errorf("request with a path of %d bytes, want %d", got, n)
+					if got != length {
+						t.Errorf("got a request with a path of %d bytes, want %d", got, length)
 					}
 				default:
-					t.Errorf("no request, want one with a path of %d bytes", n)
+					t.Errorf("got no request, want one with a path of %d bytes", length)
 				}
 			}
 			if len(received) > 0 {
@@ -108,6 +108,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		// 1. A large section waits for the permit, a small one does not.
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
 		requireNoError(firstClient.request(long))
 		expectRequests()
@@ -118,16 +119,18 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		requireNoError(firstClient.request("/x"))
 		expectRequests(2)
 		if large.InUse() != 0 {
-			t.Errorf("after the header sections were read: %d permits are held, want 0", large.InUse())
+			t.Errorf("after the header sections were read: got %d held permits, want 0", large.InUse())
 		}
+		// 2. A section that is large only after it is decoded waits, too.
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
 		requireNoError(firstClient.request("/xy",
 			slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
 		expectRequests() // HPACK sends one byte for each repeated field
 		large.Release(limit.Claim[string]{})
 		expectRequests(3)
+		// 3. A section waits at most headerPermitTimeout.
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
-		requireNoError(secondClient.request(long)) // waits for headerPermitTimeout
+		requireNoError(secondClient.request(long))
 		start := time.Now()
 		if got := <-received; got != len(long) || time.Since(start).Truncate(time.Millisecond) != headerPermitTimeout {
 			t.Errorf("got a request with a path of %d bytes after %v, want %d after %v", got, time.Since(start),
@@ -137,25 +140,30 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		expectRequests()
 		large.Release(limit.Claim[string]{})
 		expectRequests(len(long))
-		requireNoError(firstClient.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
-		requireNoError(secondClient.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
+		// 4. A request with more fields than MaxHeaderLines does not reach the handler.
+		fields := func(n int) []hpack.HeaderField {
+			return slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, n)
+		}
+		requireNoError(firstClient.request("/many", fields(MaxHeaderLines+1000)...))
+		requireNoError(secondClient.request("/less", fields(MaxHeaderLines-1000)...))
 		expectRequests(len("/less"))
 		if permits.reserved > 0 {
-			t.Errorf("%d bytes are reserved, want 0", permits.reserved)
+			t.Errorf("after all sections were read: got %d reserved bytes, want 0", permits.reserved)
 		}
+		// 5. Connections that close return the memory of unfinished sections and the waiting permit.
 		requireNoError(secondClient.WriteHeaders(http2.HeadersFrameParam{
 			StreamID:      secondClient.id + 2,
 			BlockFragment: []byte(strings.Repeat("\x88", 12<<10)),
 		}))
 		expectRequests()
 		if permits.reserved < largeHeader {
-			t.Errorf("%d bytes are reserved for an unfinished header section, want at least %v", permits.reserved, largeHeader)
+			t.Errorf("unfinished header section: got %d reserved bytes, want at least %d", permits.reserved, largeHeader)
 		}
 		requireNoError(large.Acquire(t.Context(), limit.Claim[string]{}))
 		requireNoError(firstClient.request(long))
 		expectRequests()
-		for _, s := range []*http2Client{firstClient, secondClient} {
-			_ = s.NetConn().Close()
+		for _, client := range []*http2Client{firstClient, secondClient} {
+			_ = client.NetConn().Close()
 		}
 		<-closed
 		<-closed
