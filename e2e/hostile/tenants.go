@@ -186,7 +186,7 @@ func (r response) requireCode(codes ...int) error {
 	if r.err != nil {
 		return fmt.Errorf("want %v: %w", codes, r.err)
 	}
-	return fmt.Errorf("want %v, got %d: %.300s", codes, r.code, r.body)
+	return fmt.Errorf("got %d: %.300s, want %v", r.code, r.body, codes)
 }
 
 // requireRejection returns an error unless the response is 4xx and contains text.
@@ -195,13 +195,13 @@ func (r response) requireRejection(text string) error {
 	case r.err != nil:
 		return r.err
 	case r.code/100 != 4 || !strings.Contains(r.body, text):
-		return fmt.Errorf("want 4xx with %q, got %d: %.300s", text, r.code, r.body)
+		return fmt.Errorf("got %d: %.300s, want 4xx with %q", r.code, r.body, text)
 	}
 	return nil
 }
 
 // openRequest opens a connection and sends the head of a request with a declared body length. If
-// name is not empty, the request impersonates it.
+// impersonated is not empty, the request impersonates that user.
 func (x *target) openRequest(ctx context.Context, cert tls.Certificate, method, path, impersonated string,
 	contentLength int) (*tls.Conn, error) {
 	dialer := tls.Dialer{Config: &tls.Config{
