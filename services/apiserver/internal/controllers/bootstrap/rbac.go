@@ -76,7 +76,7 @@ func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 	return defaults, nil
 }
 
-// rolesThenBindings returns roles before bindings.
+// rolesThenBindings returns all roles, and then all bindings, which refer to them.
 func (p *policyObjects) rolesThenBindings() []registry.Object {
 	var out []registry.Object
 	for _, o := range p.ClusterRoles {

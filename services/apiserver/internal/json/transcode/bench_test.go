@@ -179,7 +179,7 @@ func BenchmarkMetadata(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 }
 
-// BenchmarkPodDecoded measures the same by decoding and encoding the pod.
+// BenchmarkPodDecoded measures the output of BenchmarkPod by decoding and encoding the pod.
 func BenchmarkPodDecoded(b *testing.B) {
 	subject, raw := benchSubject(b)
 	var buf []byte

@@ -45,7 +45,7 @@ func TestApplyLimitsMembers(t *testing.T) {
 		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": spec(n)}
 	}
 	if _, err := manager.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
-		t.Error(err)
+		t.Errorf("patch of 1000 members: got error %v, want none", err)
 	}
 	_, err = manager.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false)
 	if !apierrors.IsRequestEntityTooLargeError(err) {

@@ -80,18 +80,18 @@ func TestObjectsWithoutGoTypeMergeByRules(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		rules typed.YAMLObject
-		want  string // owners at the end
-		parts int
+		want  string // owners after the second apply
+		parts int    // length of the list after the second apply
 	}{
 		{
-			name:  "with rules",
+			name:  "rules merge the list by its keys",
 			rules: rules,
 			want: `second Apply example.org/v1 {"f:spec":{"f:parts":{"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}}}}
 first Update example.org/v1 {"f:spec":{".":{},"f:parts":{".":{},"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:value":{}}},"f:size":{}}}`,
 			parts: 2,
 		},
 		{
-			name: "without",
+			name: "without rules, the list is atomic",
 			want: `second Apply example.org/v1 {"f:spec":{".":{},"f:parts":{}}}
 first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 			parts: 1,
@@ -118,7 +118,7 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
 				"third",
 				false,
 			); !apierrors.IsConflict(err) {
-				t.Errorf("no conflict: %v", err)
+				t.Errorf("apply of a field of another manager: got error %v, want a conflict", err)
 			}
 			again, err := manager.Apply(t.Context(), out, newThing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
 			if err != nil || !EqualExceptTimes(again.GetManagedFields(), out.GetManagedFields()) || !manager.Equal(again, out) {

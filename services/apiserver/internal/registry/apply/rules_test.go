@@ -20,15 +20,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// clock is a clock that tests advance.
-type clock struct{ now time.Time }
+// fakeClock is a clock that tests advance.
+type fakeClock struct{ now time.Time }
 
-func (c *clock) Now() time.Time { return c.now }
+func (c *fakeClock) Now() time.Time { return c.now }
 
-func managerOf(t *testing.T, gvk schema.GroupVersionKind, sub string) (*Manager, *clock) {
+func managerOf(t *testing.T, gvk schema.GroupVersionKind, sub string) (*Manager, *fakeClock) {
 	t.Helper()
 	fields, catalog := builtinFields(t)
-	fakeClock := &clock{time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}
+	fakeClock := &fakeClock{time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}
 	fields.now = fakeClock.Now
 	kind := catalog.Kind(gvk)
 	return fields.Manager(kind, kind.Subresource(sub)), fakeClock
@@ -73,7 +73,7 @@ func updateAs(t *testing.T, m *Manager, live, obj registry.Object, manager strin
 func checkOwners(t *testing.T, o registry.Object, want ...string) {
 	t.Helper()
 	if got := formatOwners(o); got != strings.Join(want, "\n") {
-		t.Fatalf("owners:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+		t.Fatalf("got owners\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 }
 
@@ -403,9 +403,9 @@ func TestSetCacheIsBounded(t *testing.T) {
 	for i := range 3000 {
 		raw := fmt.Appendf(nil, `{"f:data":{"f:%0200d":{}}}`, i)
 		for range 2 {
-			s, err := manager.parseFieldSet(raw)
-			if err != nil || string(s.raw) != string(raw) {
-				t.Fatalf("%s: %v", s.raw, err)
+			fields, err := manager.parseFieldSet(raw)
+			if err != nil || string(fields.raw) != string(raw) {
+				t.Fatalf("parseFieldSet(%s): got %s, error %v, want the same text", raw, fields.raw, err)
 			}
 		}
 	}

@@ -166,9 +166,9 @@ func ValidatedStatus[T registry.Object](kind string, check func(fld validate.Fie
 }
 
 // WithoutTable returns the subresource without support for responses in the form of a Table.
-func WithoutTable(s registry.Subresource) registry.Subresource {
-	s.NoTable = true
-	return s
+func WithoutTable(subresource registry.Subresource) registry.Subresource {
+	subresource.NoTable = true
+	return subresource
 }
 
 // WithValidationOrder sets the order of the rules of a subresource.

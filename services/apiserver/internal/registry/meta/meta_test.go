@@ -43,7 +43,7 @@ func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 		want string
 	}{
 		{
-			name: "fine",
+			name: "valid metadata",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"x/y": "z"}},
 		},
@@ -54,20 +54,20 @@ func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 			want: "metadata.name: Required value: name or generateName is required",
 		},
 		{
-			name: "bad name",
+			name: "invalid name",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{Name: "Bad_Name", Namespace: "n"},
 			want: `metadata.name: Invalid value: "Bad_Name": ` + badSubdomain,
 		},
 		{
-			name: "bad generateName with a generated name",
+			name: "invalid generateName with a generated name",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{Name: "Bad_abcde", GenerateName: "Bad_", Namespace: "n"},
 			want: `metadata.generateName: Invalid value: "Bad_": ` + badSubdomain + "\n" +
 				`metadata.name: Invalid value: "Bad_abcde": ` + badSubdomain,
 		},
 		{
-			name: "bad label key and bad annotation key",
+			name: "invalid label key and annotation key",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{
 				Name:        "a",
@@ -79,13 +79,13 @@ func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 				`metadata.annotations: Invalid value: "/x": prefix part must be non-empty`,
 		},
 		{
-			name: "bad label value",
+			name: "invalid label value",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"good": "not ok!"}},
 			want: `metadata.labels: Invalid value: "not ok!": ` + badValue,
 		},
 		{
-			name: "bad finalizer and bad owner",
+			name: "unqualified finalizer and owner without a uid",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{
 				Name:            "a",
@@ -102,7 +102,7 @@ func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"kubernetes", "orphan", "example.com/x"}},
 		},
 		{
-			name: "any finalizer",
+			name: "unqualified finalizer, if the kind allows it",
 			kind: &registry.Kind{
 				Names: registry.Names{
 					Namespaced:                 true,
@@ -127,19 +127,19 @@ func TestValidateCreateReturnsMetadataErrors(t *testing.T) {
 			want: "metadata.ownerReferences: Invalid value: *",
 		},
 		{
-			name: "cluster-scoped with a namespace",
+			name: "cluster-scoped object with a namespace",
 			kind: &registry.Kind{},
 			meta: metav1.ObjectMeta{Name: "a", Namespace: "n"},
 			want: "metadata.namespace: Forbidden: not allowed on this type",
 		},
 		{
-			name: "namespaced without one",
+			name: "namespaced object without a namespace",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{Name: "a"},
 			want: "metadata.namespace: Required value",
 		},
 		{
-			name: "a rule of the kind",
+			name: "name that breaks a rule of the kind",
 			kind: &registry.Kind{
 				Names: registry.Names{
 					ValidateName: meta.DNSLabel,
@@ -177,30 +177,30 @@ func TestValidateUpdateReturnsErrorsOfChange(t *testing.T) {
 		change func(*metav1.ObjectMeta)
 		want   string
 	}{
-		{name: "nothing", change: func(*metav1.ObjectMeta) {}},
-		{name: "labels", change: func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} }},
+		{name: "no change", change: func(*metav1.ObjectMeta) {}},
+		{name: "changed labels", change: func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} }},
 		{
 			name:   "no resourceVersion",
 			change: func(m *metav1.ObjectMeta) { m.ResourceVersion = "" },
 			want:   `metadata.resourceVersion: Invalid value: "": must be specified for an update`,
 		},
 		{
-			name:   "name",
+			name:   "changed name",
 			change: func(m *metav1.ObjectMeta) { m.Name = "b" },
 			want:   `metadata.name: Invalid value: "b": field is immutable`,
 		},
 		{
-			name:   "generation",
+			name:   "lower generation",
 			change: func(m *metav1.ObjectMeta) { m.Generation = 2 },
 			want:   "metadata.generation: Invalid value: 2: must not be decremented",
 		},
 		{
-			name:   "finalizer without a domain",
+			name:   "unqualified finalizer",
 			change: func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x"} },
 			want:   `metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`,
 		},
 		{
-			name:   "a finalizer while it is being deleted",
+			name:   "new finalizer of an object that is being deleted",
 			before: func(m *metav1.ObjectMeta) { m.DeletionTimestamp = &deleted; m.Finalizers = []string{"a/b"} },
 			change: func(m *metav1.ObjectMeta) { m.Finalizers = append(m.Finalizers, "a/c") },
 			want:   `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"a/c"}`,
@@ -277,7 +277,7 @@ func TestServerFieldsOverwriteThoseOfClient(t *testing.T) {
 		metadata := obj.ObjectMeta
 		if metadata.UID != "given" || !metadata.CreationTimestamp.Equal(&at) || metadata.DeletionTimestamp != nil ||
 			metadata.DeletionGracePeriodSeconds != nil || metadata.SelfLink != "" {
-			t.Errorf("got server fields %+v", metadata)
+			t.Errorf("got server fields %+v, want uid given, the server's creation time, and no others", metadata)
 		}
 		if metadata.Generation != 9 || metadata.Name != "a" {
 			t.Errorf("got fields of the client %+v, want generation 9, name a", metadata)
@@ -295,7 +295,7 @@ func TestServerFieldsOverwriteThoseOfClient(t *testing.T) {
 		metadata := obj.ObjectMeta
 		if metadata.UID != "u" || !metadata.CreationTimestamp.Equal(&at) || !metadata.DeletionTimestamp.Equal(&at) ||
 			*metadata.DeletionGracePeriodSeconds != 6 || metadata.SelfLink != "" {
-			t.Errorf("got server fields %+v", metadata)
+			t.Errorf("got server fields %+v, want those of the live object", metadata)
 		}
 	})
 	t.Run("update with a uid and a grace period", func(t *testing.T) {

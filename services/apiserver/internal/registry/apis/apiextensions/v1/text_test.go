@@ -147,17 +147,17 @@ func TestUnusualSchemaTextMatchesEncodingJSON(t *testing.T) {
 		randomSchemas(seed).Fill(&s)
 		data := s.AppendJSON(nil)
 		for range 10 {
-			bad := bytes.Clone(data)
-			bad[random.Intn(len(bad))] = "{}[]\",:0antu\x00"[random.Intn(13)]
-			texts = append(texts, string(bad), string(bad[:random.Intn(len(bad))]))
+			damaged := bytes.Clone(data)
+			damaged[random.Intn(len(damaged))] = "{}[]\",:0antu\x00"[random.Intn(13)]
+			texts = append(texts, string(damaged), string(damaged[:random.Intn(len(damaged))]))
 		}
 	}
 	for _, text := range texts {
 		want := &v1.JSONSchemaProps{}
-		wrong := json.Unmarshal([]byte(text), want)
+		wantErr := json.Unmarshal([]byte(text), want)
 		got, err := v1.ReadSchema([]byte(text))
-		if (err == nil) != (wrong == nil) || err != nil && err.Error() != wrong.Error() || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: got %+v (%v)\nwant %+v (%v)", text, got, err, want, wrong)
+		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %+v (%v)\nwant %+v (%v)", text, got, err, want, wantErr)
 		}
 	}
 }
