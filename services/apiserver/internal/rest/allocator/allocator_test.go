@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestRangeHasAddressesAndStaticBand checks the addresses and the static band of ranges, and that the candidates are
-// all addresses of a range, each once.
+// TestRangeHasAddressesAndStaticBand checks the addresses and the static band of ranges, and that the
+// candidates are all addresses of a range, each once and those of the static band last.
 func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 	for _, test := range []struct {
 		prefix, first, last string
@@ -46,24 +46,24 @@ func TestRangeHasAddressesAndStaticBand(t *testing.T) {
 		}
 		// The number of candidates is limited, because some ranges are too large to visit.
 		const maxCandidates = 5000
-		n := 0
+		count := 0
 		yielded := map[netip.Addr]bool{}
 		for addr := range rng.candidates() {
 			if !rng.contains(addr) || yielded[addr] {
 				t.Fatalf("%s: got candidate %s, want a new one inside the range", test.prefix, addr)
 			}
 			isStatic := addr.Compare(addressAfter(rng.first, rng.static)) < 0
-			if wantStatic := uint64(n) >= rng.size-rng.static; isStatic != wantStatic {
-				t.Fatalf("%s: candidate %d is %s, want static addresses last", test.prefix, n, addr)
+			if wantStatic := uint64(count) >= rng.size-rng.static; isStatic != wantStatic {
+				t.Fatalf("%s: candidate %d is %s, want static addresses last", test.prefix, count, addr)
 			}
 			yielded[addr] = true
-			n++
-			if n == maxCandidates {
+			count++
+			if count == maxCandidates {
 				break
 			}
 		}
-		if want := min(rng.size, maxCandidates); uint64(n) != want {
-			t.Errorf("%s: got %d candidates, want %d", test.prefix, n, want)
+		if want := min(rng.size, maxCandidates); uint64(count) != want {
+			t.Errorf("%s: got %d candidates, want %d", test.prefix, count, want)
 		}
 	}
 }
@@ -96,34 +96,34 @@ func portsOver(store storage.Interface, size int) *nodePortBitmap {
 // TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
 // envelope, the range, and a big-endian number whose lowest bit is the first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
-	nodePortBitmap := testPorts(t, 2768)
+	ports := testPorts(t, 2768)
 	ctx := context.Background()
-	if _, err := nodePortBitmap.allocateAll(ctx, []int{30000, 30009}); err != nil {
+	if _, err := ports.allocateAll(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
-	keyValue, _, err := nodePortBitmap.store.Get(ctx, nodePortBitmap.key, 0)
+	keyValue, _, err := ports.store.Get(ctx, ports.key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.HasPrefix(keyValue.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
 		t.Errorf("got stored value %q, want a RangeAllocation in protobuf", keyValue.Value)
 	}
-	r, err := nodePortBitmap.codec.decode(keyValue.Value)
-	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
-		t.Errorf("got %+v, %v, want range 30000-32767 with the bits of 30002 and the allocated ports", r, err)
+	decoded, err := ports.codec.decode(keyValue.Value)
+	if err != nil || decoded.Range != "30000-32767" || !bytes.Equal(decoded.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
+		t.Errorf("got %+v, error %v, want range 30000-32767 with the bits of 30002 and the allocated ports", decoded, err)
 	}
 	only30007 := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
-	value, err := nodePortBitmap.codec.encode(only30007)
+	value, err := ports.codec.encode(only30007)
 	if err == nil {
-		_, err = nodePortBitmap.store.Update(ctx, nodePortBitmap.key, value, keyValue.ModRevision, storage.WriteOptions{})
+		_, err = ports.store.Update(ctx, ports.key, value, keyValue.ModRevision, storage.WriteOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nodePortBitmap.allocateAll(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
+	if _, err := ports.allocateAll(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
 		t.Errorf("port allocated by another replica: got %v, want errPortTaken", err)
 	}
-	if got, err := nodePortBitmap.allocateAll(ctx, []int{30000}); err != nil || got[0] != 30000 {
+	if got, err := ports.allocateAll(ctx, []int{30000}); err != nil || got[0] != 30000 {
 		t.Errorf("port released by another replica: got %v, %v, want 30000", got, err)
 	}
 }
@@ -131,16 +131,16 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 // TestPortsOfAnotherReplicaAreFreed releases at one replica a port that it has not seen another
 // replica allocate.
 func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
-	one := testPorts(t, 8)
+	ports := testPorts(t, 8)
 	ctx := context.Background()
-	other := portsOver(one.store, 8)
-	if _, err := one.allocateAll(ctx, []int{30000}); err != nil {
+	other := portsOver(ports.store, 8)
+	if _, err := ports.allocateAll(ctx, []int{30000}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.allocateAll(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.releaseAll(ctx, []int{30001}); err != nil {
+	if err := ports.releaseAll(ctx, []int{30001}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.allocateAll(ctx, []int{30001}); err != nil {
@@ -148,14 +148,14 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	}
 }
 
-// TestStaticPortsAreAllocatedLast checks that ports of the static band are allocated last, and the errors of a full
-// range.
+// TestStaticPortsAreAllocatedLast checks that ports of the static band are allocated last, and the errors
+// of a full range and of a port out of it.
 func TestStaticPortsAreAllocatedLast(t *testing.T) {
-	nodePortBitmap := testPorts(t, 64)
+	ports := testPorts(t, 64)
 	ctx := context.Background()
 	const static = 16
 	for i := range 64 - 1 { // a service uses one port from the start
-		got, err := nodePortBitmap.allocateAll(ctx, []int{0})
+		got, err := ports.allocateAll(ctx, []int{0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,20 +163,20 @@ func TestStaticPortsAreAllocatedLast(t *testing.T) {
 			t.Fatalf("port %d was allocated as number %d, want static ports last", got[0], i)
 		}
 	}
-	if _, err := nodePortBitmap.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
+	if _, err := ports.allocateAll(ctx, []int{0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("full range: got %v, want errRangeFull", err)
 	}
 	const outOfRange = "provided port is not in the valid range. The range of valid ports is 30000-30063"
-	if _, err := nodePortBitmap.allocateAll(ctx, []int{30064}); err == nil || err.Error() != outOfRange {
+	if _, err := ports.allocateAll(ctx, []int{30064}); err == nil || err.Error() != outOfRange {
 		t.Errorf("port 30064, out of range: got error %v, want %q", err, outOfRange)
 	}
-	if err := nodePortBitmap.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
+	if err := ports.releaseAll(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := nodePortBitmap.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
+	if _, err := ports.allocateAll(ctx, []int{0, 0}); !errors.Is(err, errRangeFull) {
 		t.Errorf("two ports with one free: got %v, want errRangeFull", err)
 	}
-	if got, err := nodePortBitmap.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
+	if got, err := ports.allocateAll(ctx, []int{0}); err != nil || got[0] != 30003 {
 		t.Errorf("last free port: got %v, %v, want 30003", got, err)
 	}
 }
@@ -190,10 +190,10 @@ func FuzzRangeAllocation(fuzzer *testing.F) {
 	}
 	fuzzer.Add(good)
 	fuzzer.Add([]byte("k8s\x00"))
-	fuzzer.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := codec.decode(b); err == nil {
-			if _, err := codec.encode(r); err != nil {
-				t.Errorf("%+v was decoded and cannot be encoded: %v", r, err)
+	fuzzer.Fuzz(func(t *testing.T, value []byte) {
+		if decoded, err := codec.decode(value); err == nil {
+			if _, err := codec.encode(decoded); err != nil {
+				t.Errorf("%+v was decoded and cannot be encoded: %v", decoded, err)
 			}
 		}
 	})

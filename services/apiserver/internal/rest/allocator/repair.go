@@ -110,8 +110,9 @@ func (run *repairRun) repairAddresses(ctx context.Context) error {
 // repairAddress ensures that the IPAddress object of a service's address refers to the service.
 func (run *repairRun) repairAddress(ctx context.Context, service *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
-	// 1. The address must be in a range, which cannot be repaired otherwise.
-	// A range that is being deleted still contains addresses of services.
+
+	// 1. Report an address outside the ranges, which cannot be repaired. A range that is being deleted
+	// still contains addresses of services.
 	ranges, err := run.rangesOf(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
@@ -125,6 +126,7 @@ func (run *repairRun) repairAddress(ctx context.Context, service *corev1.Service
 		})
 		return nil
 	}
+
 	// 2. Create the object if it does not exist.
 	live, found, err := run.Addresses.get("", addr.String())
 	if err != nil {
@@ -143,13 +145,15 @@ func (run *repairRun) repairAddress(ctx context.Context, service *corev1.Service
 		}
 		return nil
 	}
-	// 3. Mend the labels of an object that refers to the service.
+
+	// 3. Repair the labels of an object that refers to the service.
 	if refersTo(live, service.Namespace, service.Name) {
 		if hasLabels(live, family) {
 			return nil
 		}
 		return run.recreateAddress(ctx, service, addr, live)
 	}
+
 	// 4. Replace an object that refers to something else, unless another service has the address.
 	owner, err := run.ownerOf(live)
 	if err != nil {
@@ -273,10 +277,10 @@ func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 // repairPorts rebuilds the range allocation from the services. The stored state is read before the
 // services, so an allocation in between makes the write fail.
 func (run *repairRun) repairPorts(ctx context.Context) error {
-	p := run.Allocator.ports
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old, next, storedRange, err := p.beginRepair(ctx)
+	ports := run.Allocator.ports
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	old, next, storedRange, err := ports.beginRepair(ctx)
 	if err != nil {
 		return err
 	}
@@ -294,22 +298,22 @@ func (run *repairRun) repairPorts(ctx context.Context) error {
 	if leaked > 0 {
 		run.metrics.portProblems.WithLabelValues("leak").Add(float64(leaked))
 	}
-	return p.replaceStored(ctx, old, next, storedRange)
+	return ports.replaceStored(ctx, old, next, storedRange)
 }
 
 // addPort adds a service's port to next, the new state, and reports a port that is out of range, that
 // another service has in next, or that old lacks. nothingStored means that there was no range
 // allocation.
 func (run *repairRun) addPort(ctx context.Context, service *corev1.Service, port int, old, next *bitSet, nothingStored bool) {
-	p := run.Allocator.ports
-	position, ok := p.positionOf(port)
+	ports := run.Allocator.ports
+	position, ok := ports.positionOf(port)
 	switch {
 	case !ok:
 		run.reportProblem(ctx, serviceReference(service), run.metrics.portProblems, problem{
 			kind:   "outOfRange",
 			reason: "PortOutOfRange",
 			action: "PortAllocation",
-			note:   fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.portRange.String()),
+			note:   fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, ports.portRange.String()),
 		})
 	case next.isTaken(position):
 		run.reportProblem(ctx, serviceReference(service), run.metrics.portProblems, problem{

@@ -12,12 +12,12 @@ import (
 // the object. Values that the patch does not name keep their encoding. As in Kubernetes, a null stays
 // inside a list, and inside a value that replaces an existing object.
 func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
-	d, err := tape.Parse(doc)
+	parsed, err := tape.Parse(doc)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
-	m := documentMerger{doc: d, patch: patch}
+	defer parsed.Release()
+	m := documentMerger{doc: parsed, patch: patch}
 	if patch.Kind(tape.Root) == tape.Array {
 		return m.appendArrayWithoutNulls(nil, tape.Root), nil
 	}

@@ -35,20 +35,20 @@ func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 // mergeDocument. The object may then be partly changed.
 type objectMerger struct{ patch *tape.Doc }
 
-// mergeStruct applies an object of the patch to the struct v.
-func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
-	fieldIndexes := jsonFields(v.Type())
+// mergeStruct applies an object of the patch to the struct target.
+func (m *objectMerger) mergeStruct(target reflect.Value, object tape.Ref) bool {
+	fieldIndexes := jsonFields(target.Type())
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
 		index, ok := fieldIndexes[m.patch.String(key)]
-		if !ok || !m.mergeValue(v.FieldByIndex(index), m.patch.Value(key)) {
+		if !ok || !m.mergeValue(target.FieldByIndex(index), m.patch.Value(key)) {
 			return false
 		}
 	}
 	return true
 }
 
-// mergeValue applies one member of the patch to its field v: null clears the field, an object is
-// merged into it, and any other value replaces it.
+// mergeValue applies one member of the patch to the value of its field: null clears the value, an
+// object is merged into it, and any other member replaces it.
 func (m *objectMerger) mergeValue(value reflect.Value, member tape.Ref) bool {
 	switch m.patch.Kind(member) {
 	case tape.Null:
@@ -61,7 +61,7 @@ func (m *objectMerger) mergeValue(value reflect.Value, member tape.Ref) bool {
 	}
 }
 
-// replaceValue replaces the field v by a member of the patch that is neither null nor an object.
+// replaceValue replaces the value of a field by a member of the patch that is neither null nor an object.
 func (m *objectMerger) replaceValue(value reflect.Value, member tape.Ref) bool {
 	text := m.patch.Text(member)
 	if bytes.Contains(text, []byte("null")) {
@@ -76,26 +76,26 @@ func (m *objectMerger) replaceValue(value reflect.Value, member tape.Ref) bool {
 	return true
 }
 
-// mergeIntoValue merges an object of the patch into the field value, which must be a struct, a pointer
-// to a struct, or a map of strings.
+// mergeIntoValue merges an object of the patch into the value of a field, which must be a struct, a
+// pointer to a struct, or a map of strings.
 func (m *objectMerger) mergeIntoValue(value reflect.Value, member tape.Ref) bool {
-	target := value.Type()
-	if target.Kind() == reflect.Pointer {
-		target = target.Elem()
-		if target.Kind() != reflect.Struct || decodesItself(target) {
+	fieldType := value.Type()
+	if fieldType.Kind() == reflect.Pointer {
+		fieldType = fieldType.Elem()
+		if fieldType.Kind() != reflect.Struct || decodesItself(fieldType) {
 			return false
 		}
 		if value.IsNil() {
-			value.Set(reflect.New(target))
+			value.Set(reflect.New(fieldType))
 		}
 		value = value.Elem()
 	}
 	switch {
-	case decodesItself(target):
+	case decodesItself(fieldType):
 		return false
-	case target.Kind() == reflect.Struct:
+	case fieldType.Kind() == reflect.Struct:
 		return m.mergeStruct(value, member)
-	case target == stringMap:
+	case fieldType == stringMap:
 		return m.mergeStrings(value, member)
 	}
 	return false
@@ -109,8 +109,8 @@ var (
 // decodesItself reports whether a type has its own JSON decoder.
 func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
 
-// mergeStrings merges an object of the patch into the map of strings v, such as labels. It replaces
-// the map by a merged copy, because another object may share the map.
+// mergeStrings merges an object of the patch into a map of strings, such as labels. It replaces the
+// map by a merged copy, because another object may share the map.
 func (m *objectMerger) mergeStrings(target reflect.Value, object tape.Ref) bool {
 	existing := target.Interface().(map[string]string)
 	merged := make(map[string]string, len(existing)+m.patch.Len(object))

@@ -21,6 +21,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
+// builtinCodec returns the built-in kinds and their codec.
 func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	t.Helper()
 	catalog, err := builtin.DefaultCatalog()
@@ -107,15 +108,15 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if agreeOnMerge(t, apiCodec, kind, old, patch) {
+				if checkMergesAgree(t, apiCodec, kind, old, patch) {
 					direct++
 				}
-				agreeOnStrategic(t, apiCodec, kind, old, patch)
+				checkStrategicMergesAgree(t, apiCodec, kind, old, patch)
 			}
 		})
 	}
 	if direct < 80 {
-		t.Errorf("%d patches were merged directly, want at least 80", direct)
+		t.Errorf("got %d patches merged directly, want at least 80", direct)
 	}
 }
 
@@ -126,25 +127,26 @@ func roundTrip(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, obj reg
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := apiCodec.Decode(api.MediaJSON, doc, kind.GVK(), nil, true)
+	decoded, err := apiCodec.Decode(api.MediaJSON, doc, kind.GVK(), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.Object.(registry.Object)
+	return decoded.Object.(registry.Object)
 }
 
-// agreeOnMerge reports whether the patch was merged directly.
-func agreeOnMerge(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) bool {
+// checkMergesAgree checks that a merge into the object and a merge of its document give the same result.
+// It reports whether the patch was merged directly.
+func checkMergesAgree(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) bool {
 	t.Helper()
 	doc, err := apiCodec.ForKind(kind).EncodeObject(old)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Decode(types.MergePatchType, patch, true)
-	if err != nil || len(unknownOf(p)) > 0 {
-		t.Fatalf("%s: got error %v, unknown fields %v, want none", patch, err, unknownOf(p))
+	decoded, err := Decode(types.MergePatchType, patch, true)
+	if err != nil || len(unknownOf(decoded)) > 0 {
+		t.Fatalf("%s: got error %v, unknown fields %v, want none", patch, err, unknownOf(decoded))
 	}
-	merger := p.strategy.(*mergePatch)
+	merger := decoded.strategy.(*mergePatch)
 	got, ok := mergeObject(old, merger.doc)
 	if !ok {
 		return false
@@ -160,33 +162,33 @@ func agreeOnMerge(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old 
 	if err != nil || len(document.Unknown) > 0 {
 		t.Fatalf("%s was merged directly, but: %v %v", patch, err, document.Unknown)
 	}
-	actual, err := apiCodec.ForKind(kind).EncodeObject(got)
+	gotJSON, err := apiCodec.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := apiCodec.ForKind(kind).EncodeObject(document.Object.(registry.Object))
+	wantJSON, err := apiCodec.ForKind(kind).EncodeObject(document.Object.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(actual) != string(b) {
-		t.Fatalf("%s into\n%s: got\n%s, want\n%s", patch, doc, actual, b)
+	if string(gotJSON) != string(wantJSON) {
+		t.Fatalf("%s into\n%s: got\n%s, want\n%s", patch, doc, gotJSON, wantJSON)
 	}
 	return true
 }
 
-// agreeOnStrategic checks that a strategic patch of only the fields that it names gives the same
+// checkStrategicMergesAgree checks that a strategic patch of only the fields that it names gives the same
 // result as a patch of the whole object.
-func agreeOnStrategic(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) {
+func checkStrategicMergesAgree(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, old registry.Object, patch []byte) {
 	t.Helper()
-	p, err := Decode(types.StrategicMergePatchType, patch, false)
+	decoded, err := Decode(types.StrategicMergePatchType, patch, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := newTarget(apiCodec, kind, old)
-	to.FieldValidation = "Ignore"
-	got, gotErr := p.Apply(t.Context(), to)
-	s := p.strategy.(*strategicPatch)
-	tree, wantErr := s.mergeInto(t.Context(), to, old, kind.New(), s.tree)
+	target := newTarget(apiCodec, kind, old)
+	target.FieldValidation = "Ignore"
+	got, gotErr := decoded.Apply(t.Context(), target)
+	s := decoded.strategy.(*strategicPatch)
+	tree, wantErr := s.mergeInto(t.Context(), target, old, kind.New(), s.tree)
 	want := kind.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
@@ -197,17 +199,17 @@ func agreeOnStrategic(t *testing.T, apiCodec *codec.Codec, kind *registry.Kind, 
 	if gotErr != nil {
 		return
 	}
-	expected, err := apiCodec.ForKind(kind).EncodeObject(got)
+	gotJSON, err := apiCodec.ForKind(kind).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := apiCodec.ForKind(kind).EncodeObject(want.(registry.Object))
+	wantJSON, err := apiCodec.ForKind(kind).EncodeObject(want.(registry.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The order within raw JSON may differ.
-	var xTree, yTree any
-	if json.Unmarshal(expected, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
-		t.Fatalf("%s: got\n%s, want\n%s", patch, expected, y)
+	var gotTree, wantTree any
+	if json.Unmarshal(gotJSON, &gotTree) != nil || json.Unmarshal(wantJSON, &wantTree) != nil || !reflect.DeepEqual(gotTree, wantTree) {
+		t.Fatalf("%s: got\n%s, want\n%s", patch, gotJSON, wantJSON)
 	}
 }

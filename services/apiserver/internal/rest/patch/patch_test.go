@@ -96,15 +96,15 @@ func TestDecodeRejectsInvalidPatches(t *testing.T) {
 
 // unknownOf returns the recorded errors about unknown and duplicate fields.
 func unknownOf(patch *Patch) []error {
-	switch text := patch.strategy.(type) {
+	switch decoded := patch.strategy.(type) {
 	case *jsonPatch:
-		return text.unknown
+		return decoded.unknown
 	case *mergePatch:
-		return text.unknown
+		return decoded.unknown
 	case *strategicPatch:
-		return text.unknown
+		return decoded.unknown
 	case *applyPatch:
-		return text.unknown
+		return decoded.unknown
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func TestJSONPatchErrorsNameKubernetesType(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded checks that the growth by repeated copies is bounded.
+// TestCopiesAreBounded checks that a JSON patch whose repeated copies grow too much is rejected.
 func TestCopiesAreBounded(t *testing.T) {
 	var ops []map[string]any
 	for i := range 40 {
@@ -132,18 +132,18 @@ func TestCopiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Decode(types.JSONPatchType, raw, true)
+	decoded, err := Decode(types.JSONPatchType, raw, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.strategy.(*jsonPatch).applyTo([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
+	out, err := decoded.strategy.(*jsonPatch).applyTo([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
 	if err == nil || len(out) > jsonpatch.MaxCopies {
-		t.Errorf("got %d bytes, %v, want an error", len(out), err)
+		t.Errorf("got %d bytes, error %v, want an error and at most %d bytes", len(out), err, jsonpatch.MaxCopies)
 	}
 }
 
-// fuzzPatch applies arbitrary input as a patch to a pod. It must result in a pod or fail with a
-// 4xx error.
+// fuzzPatch applies arbitrary input as a patch to a pod. It fails unless the result is a pod or a 4xx
+// error.
 func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
 	catalog, apiCodec := builtinCodec(fuzzer)
 	kind := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -158,9 +158,9 @@ func fuzzPatch(fuzzer *testing.F, typ types.PatchType) {
 	pod.Labels = map[string]string{"a": "b"}
 	pod.Finalizers = []string{"f/a"}
 	fuzzer.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := Decode(typ, raw, true)
+		decoded, err := Decode(typ, raw, true)
 		if err == nil {
-			err = patchPod(apiCodec, kind, p, pod)
+			err = patchPod(apiCodec, kind, decoded, pod)
 		}
 		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
 			t.Fatalf("%q: got %v, want a 4xx error", raw, err)
@@ -185,16 +185,16 @@ func patchPod(apiCodec *codec.Codec, kind *registry.Kind, patch *Patch, pod *cor
 		return fmt.Errorf("merged directly, but not by the document: %w", docErr)
 	}
 	for _, got := range []registry.Object{obj, byDocument} {
-		applied, err := apiCodec.ForKind(kind).EncodeObject(direct)
+		directJSON, err := apiCodec.ForKind(kind).EncodeObject(direct)
 		if err != nil {
 			return err
 		}
-		b, err := apiCodec.ForKind(kind).EncodeObject(got)
+		gotJSON, err := apiCodec.ForKind(kind).EncodeObject(got)
 		if err != nil {
 			return err
 		}
-		if string(applied) != string(b) {
-			return fmt.Errorf("merged directly: %s, by the document: %s", applied, b)
+		if string(directJSON) != string(gotJSON) {
+			return fmt.Errorf("merged directly: %s, by the document: %s", directJSON, gotJSON)
 		}
 	}
 	return nil
@@ -228,8 +228,8 @@ func FuzzApplyPatch(fuzzer *testing.F) {
 	fuzzer.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
 	fuzzer.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
 	fuzzer.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := Decode(types.ApplyYAMLPatchType, raw, true)
-		if err == nil && p.strategy.(*applyPatch).tree == nil {
+		decoded, err := Decode(types.ApplyYAMLPatchType, raw, true)
+		if err == nil && decoded.strategy.(*applyPatch).tree == nil {
 			t.Fatalf("%q: got a patch without an object, want one", raw)
 		}
 		if err != nil && !apierrors.IsBadRequest(err) {

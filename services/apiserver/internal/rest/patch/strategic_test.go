@@ -56,9 +56,9 @@ func unlimitedTarget() *Target {
 func TestStrategicPatchesAreChecked(t *testing.T) {
 	for name, test := range map[string]struct {
 		patch string
-		// rejected lists texts in the error. It is empty if the patch is valid.
-		rejected []string
-		code     int32
+		// wantErr lists texts in the error. It is empty if the patch is valid.
+		wantErr []string
+		code    int32
 	}{
 		"a typical patch": {
 			patch: `{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`,
@@ -68,116 +68,116 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 		},
 		"an atomic list": {patch: `{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`},
 		"a key that is a list": {
-			patch:    `{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`,
-			rejected: []string{"spec.containers[0].name", "spec.containers[1].name"},
-			code:     422,
+			patch:   `{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`,
+			wantErr: []string{"spec.containers[0].name", "spec.containers[1].name"},
+			code:    422,
 		},
 		"a key that is an object": {
-			patch:    `{"spec":{"containers":[{"name":{}},{"name":{}}]}}`,
-			rejected: []string{"spec.containers[0].name"},
-			code:     422,
+			patch:   `{"spec":{"containers":[{"name":{}},{"name":{}}]}}`,
+			wantErr: []string{"spec.containers[0].name"},
+			code:    422,
 		},
-		"deeper": {
-			patch:    `{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`,
-			rejected: []string{"spec.containers[0].env[0].name"},
-			code:     422,
+		"a nested key that is an object": {
+			patch:   `{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`,
+			wantErr: []string{"spec.containers[0].env[0].name"},
+			code:    422,
 		},
-		"to delete": {
-			patch:    `{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`,
-			rejected: []string{"spec.containers[0].name"},
-			code:     422,
+		"a deleted element with a key that is a list": {
+			patch:   `{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`,
+			wantErr: []string{"spec.containers[0].name"},
+			code:    422,
 		},
 		"order with a list": {
-			patch:    `{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`,
-			rejected: []string{"spec.$setElementOrder/containers[0].name"},
-			code:     422,
+			patch:   `{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`,
+			wantErr: []string{"spec.$setElementOrder/containers[0].name"},
+			code:    422,
 		},
 		"order of scalars with an object": {
-			patch:    `{"metadata":{"$setElementOrder/finalizers":[{}]}}`,
-			rejected: []string{"metadata.$setElementOrder/finalizers[0]"},
-			code:     422,
+			patch:   `{"metadata":{"$setElementOrder/finalizers":[{}]}}`,
+			wantErr: []string{"metadata.$setElementOrder/finalizers[0]"},
+			code:    422,
 		},
 		"order of a list without a key": {
-			patch:    `{"spec":{"$setElementOrder/tolerations":["x"]}}`,
-			rejected: []string{"spec.$setElementOrder/tolerations"},
-			code:     422,
+			patch:   `{"spec":{"$setElementOrder/tolerations":["x"]}}`,
+			wantErr: []string{"spec.$setElementOrder/tolerations"},
+			code:    422,
 		},
 		"null elements": {
-			patch:    `{"spec":{"containers":[null]}}`,
-			rejected: []string{"spec.containers[0]"},
-			code:     422,
+			patch:   `{"spec":{"containers":[null]}}`,
+			wantErr: []string{"spec.containers[0]"},
+			code:    422,
 		},
 		"null finalizers": {
-			patch:    `{"metadata":{"finalizers":[null]}}`,
-			rejected: []string{"metadata.finalizers[0]"},
-			code:     422,
+			patch:   `{"metadata":{"finalizers":[null]}}`,
+			wantErr: []string{"metadata.finalizers[0]"},
+			code:    422,
 		},
 		"objects for finalizers": {
-			patch:    `{"metadata":{"finalizers":[{}]}}`,
-			rejected: []string{"metadata.finalizers[0]"},
-			code:     422,
+			patch:   `{"metadata":{"finalizers":[{}]}}`,
+			wantErr: []string{"metadata.finalizers[0]"},
+			code:    422,
 		},
 		"objects in an ordered list of scalars": {
-			patch:    `{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`,
-			rejected: []string{"spec.containers[0].args[0]"},
-			code:     422,
+			patch:   `{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`,
+			wantErr: []string{"spec.containers[0].args[0]"},
+			code:    422,
 		},
-		"to delete no list": {
-			patch:    `{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`,
-			rejected: []string{"spec.$deleteFromPrimitiveList/securityContext"},
-			code:     422,
+		"a deletion from no list": {
+			patch:   `{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`,
+			wantErr: []string{"spec.$deleteFromPrimitiveList/securityContext"},
+			code:    422,
 		},
-		"to delete null": {
-			patch:    `{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`,
-			rejected: []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"},
-			code:     422,
+		"a deletion of null": {
+			patch:   `{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`,
+			wantErr: []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"},
+			code:    422,
 		},
-		"to retain objects": {
-			patch:    `{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`,
-			rejected: []string{"spec.volumes[0].$retainKeys[0]"},
-			code:     422,
+		"retained keys that are objects": {
+			patch:   `{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`,
+			wantErr: []string{"spec.volumes[0].$retainKeys[0]"},
+			code:    422,
 		},
 		"an unknown directive": {
-			patch:    `{"metadata":{"labels":{"$patch":1}}}`,
-			rejected: []string{"metadata.labels.$patch"},
-			code:     422,
+			patch:   `{"metadata":{"labels":{"$patch":1}}}`,
+			wantErr: []string{"metadata.labels.$patch"},
+			code:    422,
 		},
-		"without a key": {
-			patch:    `{"spec":{"containers":[{"image":"x:1"}]}}`,
-			rejected: []string{"does not contain declared merge key: name"},
-			code:     422,
+		"an element without a key": {
+			patch:   `{"spec":{"containers":[{"image":"x:1"}]}}`,
+			wantErr: []string{"does not contain declared merge key: name"},
+			code:    422,
 		},
 		"lists of lists": {
-			patch:    `{"spec":{"containers":[[1]]}}`,
-			rejected: []string{"spec.containers[0]", "must be an object"},
-			code:     422,
+			patch:   `{"spec":{"containers":[[1]]}}`,
+			wantErr: []string{"spec.containers[0]", "must be an object"},
+			code:    422,
 		},
 		"retained keys of no list": {
-			patch:    `{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`,
-			rejected: []string{"invalid patch format of retainKeys"},
-			code:     400,
+			patch:   `{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`,
+			wantErr: []string{"invalid patch format of retainKeys"},
+			code:    400,
 		},
-		"an order that is none": {
-			patch:    `{"spec":{"$setElementOrder/containers":1}}`,
-			rejected: []string{"expected a"},
-			code:     422,
+		"an order that is no list": {
+			patch:   `{"spec":{"$setElementOrder/containers":1}}`,
+			wantErr: []string{"expected a"},
+			code:    422,
 		},
 		"an order of an unknown field": {
-			patch:    `{"spec":{"$setElementOrder/nothing":["x"]}}`,
-			rejected: []string{"nothing"},
-			code:     422,
+			patch:   `{"spec":{"$setElementOrder/nothing":["x"]}}`,
+			wantErr: []string{"nothing"},
+			code:    422,
 		},
 		"an object for a list": {patch: `{"spec":{"containers":{"name":"a"}}}`}, // found by decoding
 		"unknown fields":       {patch: `{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
+			decoded, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := p.strategy.(*strategicPatch)
+			s := decoded.strategy.(*strategicPatch)
 			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
-			if len(test.rejected) == 0 {
+			if len(test.wantErr) == 0 {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -187,7 +187,7 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 			if !ok || status.Status().Code != test.code {
 				t.Fatalf("got %v, want code %d", err, test.code)
 			}
-			for _, text := range test.rejected {
+			for _, text := range test.wantErr {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("got error %q, want it to contain %q", err, text)
 				}
@@ -196,9 +196,9 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 	}
 }
 
-// patchOf draws a patch for a type. Most of its fields and values fit the type. It also draws
+// drawPatch draws a patch for a type. Most of its fields and values fit the type. It also draws
 // directives.
-func patchOf(t *rapid.T, base reflect.Type, depth int) any {
+func drawPatch(t *rapid.T, base reflect.Type, depth int) any {
 	for base.Kind() == reflect.Pointer {
 		base = base.Elem()
 	}
@@ -225,7 +225,7 @@ func patchOf(t *rapid.T, base reflect.Type, depth int) any {
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "fields") {
 			i := rapid.IntRange(0, len(names)-1).Draw(t, "field")
-			value := patchOf(t, kinds[i], depth-1)
+			value := drawPatch(t, kinds[i], depth-1)
 			switch rapid.IntRange(0, 9).Draw(t, "as") {
 			case 0:
 				out[orderDirective+names[i]] = value
@@ -233,7 +233,7 @@ func patchOf(t *rapid.T, base reflect.Type, depth int) any {
 				out[deletionDirective+names[i]] = value
 			case 2:
 				out[orderDirective+names[i]] = value
-				out[names[i]] = patchOf(t, kinds[i], depth-1)
+				out[names[i]] = drawPatch(t, kinds[i], depth-1)
 			default:
 				out[names[i]] = value
 			}
@@ -241,7 +241,7 @@ func patchOf(t *rapid.T, base reflect.Type, depth int) any {
 		for i, name := range names { // merge keys
 			if (name == "name" || name == "uid" || name == "containerPort" || name == "mountPath" || name == "ip") &&
 				rapid.Bool().Draw(t, "keyed") {
-				out[name] = patchOf(t, kinds[i], 1)
+				out[name] = drawPatch(t, kinds[i], 1)
 			}
 		}
 		switch rapid.IntRange(0, 9).Draw(t, "directive") {
@@ -254,11 +254,11 @@ func patchOf(t *rapid.T, base reflect.Type, depth int) any {
 	case reflect.Slice:
 		out := []any{}
 		for range rapid.IntRange(0, 3).Draw(t, "elements") {
-			out = append(out, patchOf(t, base.Elem(), depth-1))
+			out = append(out, drawPatch(t, base.Elem(), depth-1))
 		}
 		return out
 	case reflect.Map:
-		return map[string]any{rapid.SampledFrom([]string{"a", "b", patchDirective}).Draw(t, "key"): patchOf(t, base.Elem(), depth-1)}
+		return map[string]any{rapid.SampledFrom([]string{"a", "b", patchDirective}).Draw(t, "key"): drawPatch(t, base.Elem(), depth-1)}
 	case reflect.String:
 		return rapid.SampledFrom([]any{"a", "b", "v", "1"}).Draw(t, "text")
 	}
@@ -294,7 +294,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 	rejected, merged := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		obj := rapid.SampledFrom(objects).Draw(t, "object")
-		tree, ok := patchOf(t, reflect.TypeOf(obj), 7).(map[string]any)
+		tree, ok := drawPatch(t, reflect.TypeOf(obj), 7).(map[string]any)
 		if !ok {
 			return
 		}
@@ -302,7 +302,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Decode(types.StrategicMergePatchType, raw, true)
+		decoded, err := Decode(types.StrategicMergePatchType, raw, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		patch := p.strategy.(*strategicPatch).tree
+		patch := decoded.strategy.(*strategicPatch).tree
 		if _, err := checkStrategic(patch, live, shape); err != nil {
 			rejected++
 			return
@@ -324,7 +324,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(out, shape, true)
 	})
 	if rejected == 0 || merged == 0 {
-		t.Errorf("%d rejected, %d merged, want some of both", rejected, merged)
+		t.Errorf("got %d rejected and %d merged patches, want some of both", rejected, merged)
 	}
 }
 
@@ -339,12 +339,12 @@ func TestErrorOfStrategicPatchShowsMergedPatch(t *testing.T) {
 		`{"spec":{"$setElementOrder/containers":[{"name":"b"}],"hostNetwork":"x"}}`:    `"map[spec:map[hostNetwork:x]]"`,
 		`{"metadata":{"labels":{"a":null},"generation":"x"},"spec":{"priority":null}}`: `"map[metadata:map[generation:x labels:map[a:<nil>]] spec:map[priority:<nil>]]"`,
 	} {
-		p, err := Decode(types.StrategicMergePatchType, []byte(patch), true)
+		decoded, err := Decode(types.StrategicMergePatchType, []byte(patch), true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = p.Apply(t.Context(), newTarget(codec, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Apply(%s) = %v, want an error with %s", patch, err, want)
+		if _, err = decoded.Apply(t.Context(), newTarget(codec, pods, patchedPod())); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want one with %s", patch, err, want)
 		}
 	}
 }
@@ -374,11 +374,11 @@ func TestLongListsAreRejected(t *testing.T) {
 		"a long atomic list": {patch: `{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, rejected: false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
+			decoded, err := Decode(types.StrategicMergePatchType, []byte(test.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := p.strategy.(*strategicPatch)
+			s := decoded.strategy.(*strategicPatch)
 			_, err = s.mergeInto(t.Context(), unlimitedTarget(), patchedPod(), &corev1.Pod{}, s.tree)
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != test.rejected || err != nil && !got {
 				t.Errorf("got %.200v, want rejected %t", err, test.rejected)

@@ -218,7 +218,7 @@ func checkScalars(at *field.Path, list []any) (errs field.ErrorList) {
 	return errs
 }
 
-// isScalar reports whether v is comparable: neither a list nor an object.
+// isScalar reports whether a JSON value is neither a list nor an object. Go can compare such values.
 func isScalar(value any) bool {
 	switch value.(type) {
 	case []any, map[string]any:
