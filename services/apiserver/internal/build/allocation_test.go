@@ -220,9 +220,9 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 
 	// 5. When all four node ports are used, including the one for health checks, a create fails
 	// until one is released.
-	lb := api.mustSend(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
-	if lb.field("spec", "healthCheckNodePort") == nil {
-		t.Errorf("got %s, want a service with a health check port", lb.body)
+	balanced := api.mustSend(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
+	if balanced.field("spec", "healthCheckNodePort") == nil {
+		t.Errorf("got %s, want a service with a health check port", balanced.body)
 	}
 	full := api.mustSend(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
 	rejected := api.mustSend(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
@@ -238,20 +238,21 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 	}
 
 	// 6. The IP families of headless and of dual-stack services.
-	none := api.mustSend(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
-	if got := fmt.Sprint(none.field("spec", "ipFamilies"), none.field("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
+	headless := api.mustSend(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
+	if got := fmt.Sprint(headless.field("spec", "ipFamilies"), headless.field("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
 		t.Errorf("headless service: got families and policy %s, want [IPv4 IPv6]RequireDualStack", got)
 	}
-	both := api.mustSend(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
-	if got := fmt.Sprint(both.field("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
+	dualStack := api.mustSend(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
+	if got := fmt.Sprint(dualStack.field("spec", "ipFamilies")); got != "[IPv6 IPv4]" {
 		t.Errorf("IPv6 first: got families %s, want [IPv6 IPv4]", got)
 	}
-	if got := fmt.Sprint(both.field("spec", "clusterIP")); !strings.HasPrefix(got, "fd00::") {
+	if got := fmt.Sprint(dualStack.field("spec", "clusterIP")); !strings.HasPrefix(got, "fd00::") {
 		t.Errorf("IPv6 first: got address %s, want one of fd00::/112", got)
 	}
 }
 
-// TestInvalidClusterIPsAreRejected checks the messages for invalid cluster IPs and IP families.
+// TestInvalidClusterIPsAreRejected checks that invalid cluster IPs and IP families are rejected, and the
+// messages.
 func TestInvalidClusterIPsAreRejected(t *testing.T) {
 	t.Parallel()
 	api := sharedServer(t)
@@ -305,6 +306,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
+	// 1. Create two services, and leave their allocations inconsistent.
 	api.mustSend(201, "POST", servicesPath,
 		service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
 	api.mustSend(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
@@ -333,6 +336,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 	if _, err := api.server.stores.store.Delete(context.Background(), key, keyValue.ModRevision); err != nil {
 		t.Fatal(err)
 	}
+
+	// 2. A repair removes the leaked addresses, restores the lost ones and reports each as an event.
 	repair()
 	api.mustSend(404, "GET", addressesPath+"/10.0.0.50", "")
 	api.mustSend(404, "GET", addressesPath+"/10.0.0.51", "")
@@ -350,6 +355,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 	if created < 4 {
 		t.Errorf("got %d events, want at least 4", created)
 	}
+
+	// 3. Another repair changes nothing.
 	repair()
 	if again := events(); again != created {
 		t.Errorf("repair without errors: got %d new events, want none", again-created)

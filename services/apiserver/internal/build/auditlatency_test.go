@@ -108,7 +108,7 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		{id: "delete", method: "DELETE", path: path + "/t", verb: "delete", name: "t", code: 200},
 	} {
 		api.mustSend(test.code, test.method, test.path, test.body, "Audit-Id", test.id)
-		if seen := extension.last(); seen.Header.Get("Audit-Id") != test.id {
+		if seen := extension.lastRequest(); seen.Header.Get("Audit-Id") != test.id {
 			t.Errorf("extension server received Audit-Id %q, want %q", seen.Header.Get("Audit-Id"), test.id)
 		}
 		api.waitUntil("audited: "+test.id, func() bool { return len(audited(test.id)) == 2 })

@@ -48,13 +48,15 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (e *extension) breaks(broken bool) {
+// setBroken makes the server fail all requests, or ends this.
+func (e *extension) setBroken(broken bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.broken = broken
 }
 
-func (e *extension) last() *http.Request {
+// lastRequest returns the last request that is not a check of the aggregator, or nil.
+func (e *extension) lastRequest() *http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.requests) == 0 {
@@ -100,22 +102,22 @@ func registerExtension(t *testing.T, api *testServer, verification func(*extensi
 
 // availableCondition returns the condition Available of the extension's APIService.
 func (api *testServer) availableCondition() string {
-	var s struct {
+	var service struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Reason, Message string }
 		}
 	}
-	_ = json.Unmarshal(api.get(apiServicesPath+"/v1.ext.test").body, &s)
-	for _, c := range s.Status.Conditions {
-		if c.Type == "Available" {
-			return c.Status + " " + c.Reason + " " + c.Message
+	_ = json.Unmarshal(api.get(apiServicesPath+"/v1.ext.test").body, &service)
+	for _, condition := range service.Status.Conditions {
+		if condition.Type == "Available" {
+			return condition.Status + " " + condition.Reason + " " + condition.Message
 		}
 	}
 	return ""
 }
 
-// TestRequestsAreProxiedToExtensionServer checks that requests, discovery and OpenAPI of a registered extension server
-// are served through this server until it is unregistered.
+// TestRequestsAreProxiedToExtensionServer checks that requests and discovery of a registered extension
+// server are served through this server until it is unregistered.
 func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
@@ -158,7 +160,7 @@ func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 		if response.field("asked") != test.wantRequest || response.field("body") != test.body {
 			t.Errorf("%s %s: got %s, want %v and %v", test.method, test.path, response.body, test.wantRequest, test.body)
 		}
-		received := extension.last().Header
+		received := extension.lastRequest().Header
 		if received.Get("X-Remote-User") != "eve" || received.Get("X-Remote-Extra-A") != "" ||
 			received.Get("Impersonate-User") != "" || received.Get("Authorization") != "" {
 			t.Errorf("%s: extension server received headers %v, want user eve and no credentials of the client", test.path, received)
@@ -169,13 +171,13 @@ func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 	}
 
 	// 2. Ambiguous paths and redirects are rejected.
-	before := extension.last()
+	before := extension.lastRequest()
 	for _, path := range []string{
 		"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things",
 		"/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things",
 		"/apis/ext.test/v1//things",
 	} {
-		if response := api.get(path); response.code != 404 || extension.last() != before {
+		if response := api.get(path); response.code != 404 || extension.lastRequest() != before {
 			t.Errorf("%s: got status %d: %s, want status 404 without a request to the server after %v", path, response.code, response.body, before)
 		}
 	}
@@ -198,7 +200,7 @@ func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 	}
 
 	// 4. While the server fails its checks, requests get 503.
-	extension.breaks(true)
+	extension.setBroken(true)
 	api.mustSend(200, "PATCH", apiServicesPath+"/v1.ext.test",
 		`{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
 	api.waitUntil("unavailable", func() bool {
@@ -208,7 +210,7 @@ func TestRequestsAreProxiedToExtensionServer(t *testing.T) {
 	if response.code != 503 || string(response.body) != "service unavailable\n" {
 		t.Errorf("unavailable server: got status %d: %q, want 503 and %q", response.code, response.body, "service unavailable\n")
 	}
-	extension.breaks(false)
+	extension.setBroken(false)
 	api.waitUntil("available again", func() bool { return api.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
 
 	// 5. An APIService without a service is local: the paths are not served.
@@ -249,13 +251,13 @@ func TestExtensionServerCertificateIsVerified(t *testing.T) {
 		t.Errorf("got status %d: %s, want status 503 and a text that begins with %q",
 			response.code, response.body, "error trying to reach service: tls: failed to verify certificate: x509: ")
 	}
-	if server.last() != nil {
+	if server.lastRequest() != nil {
 		t.Error("the server received a request, want none")
 	}
 }
 
-// TestExtensionServerWithoutEndpointIsUnavailable checks the condition Available and the status code if a
-// Service has no usable endpoint.
+// TestExtensionServerWithoutEndpointIsUnavailable checks the condition Available, the status code and
+// discovery if a Service has no usable endpoint.
 func TestExtensionServerWithoutEndpointIsUnavailable(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -276,7 +278,7 @@ func TestExtensionServerWithoutEndpointIsUnavailable(t *testing.T) {
 		response := api.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		if !strings.Contains(string(response.body),
 			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
-			t.Errorf("%s: discovery %s", test.want, response.body)
+			t.Errorf("%s: got discovery %s, want version v1 with freshness Stale", test.want, response.body)
 		}
 		api.mustSend(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	}

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/config"
 )
 
+// writeFile replaces a file in one step, so that a server never reads half of it. It returns path.
 func writeFile(t *testing.T, path, content string) string {
 	t.Helper()
 	next := path + ".next"
@@ -49,24 +50,24 @@ func TestOIDCTokensAuthenticate(t *testing.T) {
 	bearer := api.bearer()
 	token := provider.Token(map[string]any{"groups": []string{"dev"}})
 	api.waitUntil("known", func() bool { return bearer.whoami(token).code == http.StatusCreated })
-	r := bearer.whoami(token)
-	if r.field("status", "userInfo", "username") != provider.URL()+"#ada" ||
-		fmt.Sprint(r.field("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
-		t.Errorf("got %s, want user #ada with groups [oidc:dev system:authenticated]", r.body)
+	identity := bearer.whoami(token)
+	if identity.field("status", "userInfo", "username") != provider.URL()+"#ada" ||
+		fmt.Sprint(identity.field("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
+		t.Errorf("got %s, want user #ada with groups [oidc:dev system:authenticated]", identity.body)
 	}
-	before := token
+	withdrawn := token
 	provider.Rotate("RS256")
-	if r := bearer.whoami(provider.Token(nil)); r.code != http.StatusCreated {
-		t.Errorf("token of the new key: got status %d, want 201", r.code)
+	if response := bearer.whoami(provider.Token(nil)); response.code != http.StatusCreated {
+		t.Errorf("token of the new key: got status %d, want 201", response.code)
 	}
-	if r := bearer.whoami(before); r.code != http.StatusUnauthorized {
-		t.Errorf("token of a withdrawn key: got status %d, want 401", r.code)
+	if response := bearer.whoami(withdrawn); response.code != http.StatusUnauthorized {
+		t.Errorf("token of a withdrawn key: got status %d, want 401", response.code)
 	}
-	if r := bearer.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
-		t.Errorf("expired token: got status %d, want 401", r.code)
+	if response := bearer.whoami(provider.Token(map[string]any{"exp": 1})); response.code != http.StatusUnauthorized {
+		t.Errorf("expired token: got status %d, want 401", response.code)
 	}
-	if r := bearer.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
-		t.Errorf("truncated token: got status %d, want 401", r.code)
+	if response := bearer.whoami(withdrawn[:len(withdrawn)-8]); response.code != http.StatusUnauthorized {
+		t.Errorf("truncated token: got status %d, want 401", response.code)
 	}
 	if code := api.getAnonymously("/version"); code != http.StatusOK {
 		t.Errorf("anonymous: got status %d, want 200", code)
@@ -122,7 +123,7 @@ func TestAuthenticationFollowsConfigFile(t *testing.T) {
 		t.Errorf("anonymous requests disabled: got status %d, want 401", code)
 	}
 	writeFile(t, file, "broken")
-	api.waitUntil("counted", func() bool {
+	api.waitUntil("failed reload counted", func() bool {
 		m := string(api.get("/metrics").body)
 		return strings.Contains(m, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds") &&
 			strings.Contains(m, `status="failure"} 1`)
@@ -168,9 +169,9 @@ func TestConflictingAuthenticationFlagsFailStart(t *testing.T) {
 			args: []string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"},
 			want: "--requestheader-uid-headers needs the feature gate",
 		},
-		"file and flags":  {args: []string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, want: "mutually exclusive"},
-		"half a provider": {args: []string{"--oidc-issuer-url=https://x"}, want: "must be specified together"},
-		"no https":        {args: []string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, want: "want https"},
+		"file and flags":           {args: []string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, want: "mutually exclusive"},
+		"issuer without client ID": {args: []string{"--oidc-issuer-url=https://x"}, want: "must be specified together"},
+		"no https":                 {args: []string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, want: "want https"},
 		"own issuer": {
 			args: []string{
 				"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x",
@@ -193,14 +194,14 @@ func TestConflictingAuthenticationFlagsFailStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			var said strings.Builder
-			o := config.NewOptions()
+			var stderr strings.Builder
+			serverOptions := config.NewOptions()
 			args := append(test.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
 				"--data-dir="+filepath.Join(dir, "data"))
-			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
-			code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said)
-			if code == options.ExitOK || !strings.Contains(said.String(), test.want) {
-				t.Errorf("exit code %d, want one with %q:\n%s", code, test.want, said.String())
+			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, serverOptions, log) }
+			code := options.Main(t.Context(), config.Name, config.Short, serverOptions, run, args, io.Discard, &stderr)
+			if code == options.ExitOK || !strings.Contains(stderr.String(), test.want) {
+				t.Errorf("exit code %d, want one with %q:\n%s", code, test.want, stderr.String())
 			}
 		})
 	}

@@ -74,18 +74,18 @@ func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
 	return started
 }
 
-// waitFor fails the test unless happens is closed within a minute.
-func (api *testServer) waitFor(name string, happens <-chan struct{}) {
+// waitFor fails the test unless event is closed within a minute.
+func (api *testServer) waitFor(name string, event <-chan struct{}) {
 	api.t.Helper()
 	select {
-	case <-happens:
+	case <-event:
 	case <-time.After(time.Minute):
 		api.t.Fatalf("%s: not within a minute; the lease is %s", name, api.get(contestedLease).body)
 	}
 }
 
-// coordinated enables coordinated leader election.
-func coordinated(t *testing.T, options *config.Options) {
+// withLeaderElection enables coordinated leader election.
+func withLeaderElection(t *testing.T, options *config.Options) {
 	t.Helper()
 	if err := errors.Join(options.Features.Set("CoordinatedLeaderElection=true"),
 		options.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
@@ -103,7 +103,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 		return startServer(t, func(options *config.Options) {
 			options.Etcd.Backend = config.BackendEtcd
 			options.Etcd.Servers = []string{etcd.Endpoint()}
-			coordinated(t, options)
+			withLeaderElection(t, options)
 		})
 	}
 	one := replica()

@@ -180,7 +180,7 @@ func TestResourcesOfUnavailableOverrideAreNotEmpty(t *testing.T) {
 	}
 	api.mustSend(201, "POST", policiesPath,
 		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
-	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
+	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denyAction+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
 	if response := api.send("POST", configMaps, configMap("c")); response.code < 400 {
 		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", response.code)
 	}

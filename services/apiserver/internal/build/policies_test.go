@@ -9,23 +9,24 @@ import (
 )
 
 const (
-	policiesPath  = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-	bindingsPath  = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-	changersPath  = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies"
-	changersBound = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicybindings"
+	policiesPath         = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+	bindingsPath         = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	mutatingPoliciesPath = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies"
+	mutatingBindingsPath = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicybindings"
 )
 
-// admissionPolicy returns a policy for a resource; more is added to its spec.
+// admissionPolicy returns a policy for creates and updates of a resource. more is added to its spec.
 func admissionPolicy(name, group, resource, more string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},%s}}`,
 		name, group, resource, more)
 }
 
+// policyBinding returns a binding of the policy of the same name. more is added to its spec.
 func policyBinding(name, more string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%[1]q},"spec":{"policyName":%[1]q%[2]s}}`, name, more)
 }
 
-const denies = `,"validationActions":["Deny"]`
+const denyAction = `,"validationActions":["Deny"]`
 
 // TestPoliciesApplyAtOnce follows each write that affects policies by a request that depends on it.
 func TestPoliciesApplyAtOnce(t *testing.T) {
@@ -36,8 +37,8 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 	object := configMap("a", "k", "v")
 	denyingPolicy := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
 	allowingPatch := `{"spec":{"validations":[{"expression":"true"}]}}`
-	max := `"validations":[{"expression":"object.data.size() <= int(params.data.max)","message":"too many"}]`
-	limited := `"validations":[{"expression":"object.data.size() <= int(params.metadata.labels.max)","message":"above the limit"}]`
+	dataLimit := `"validations":[{"expression":"object.data.size() <= int(params.data.max)","message":"too many"}]`
+	labelLimit := `"validations":[{"expression":"object.data.size() <= int(params.metadata.labels.max)","message":"above the limit"}]`
 
 	// Each dry run follows the change that decides it without a pause. Repeat, because a delay may
 	// show only sometimes.
@@ -45,7 +46,7 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 		api.steps(t, []step{
 			{name: "create the policy", method: "POST", path: policiesPath, body: denyingPolicy, code: 201},
 			{name: "allowed without a binding", method: "POST", path: dry, body: object, code: 201},
-			{name: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
+			{name: "create its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denyAction), code: 201},
 			{name: "denied with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
 			{
 				name:   "make the binding warn",
@@ -76,7 +77,7 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 				name:   "create a policy with a ConfigMap as parameter",
 				method: "POST",
 				path:   policiesPath,
-				body:   admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max),
+				body:   admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+dataLimit),
 				code:   201,
 			},
 			{
@@ -84,7 +85,7 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 				method: "POST",
 				path:   bindingsPath,
 				body: policyBinding("m",
-					denies+
+					denyAction+
 						`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`),
 				code: 201,
 			},
@@ -109,14 +110,14 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 				name:   "create a policy with custom resources as parameters",
 				method: "POST",
 				path:   policiesPath,
-				body:   admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited),
+				body:   admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+labelLimit),
 				code:   201,
 			},
 			{
 				name:   "create its binding",
 				method: "POST",
 				path:   bindingsPath,
-				body:   policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`),
+				body:   policyBinding("l", denyAction+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`),
 				code:   201,
 			},
 			{name: "allowed without parameters", method: "POST", path: dry, body: object, code: 201},
@@ -152,11 +153,11 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 	everything := strings.Replace(admissionPolicy("all", "*", "*",
 		`"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
 	api.mustSend(201, "POST", policiesPath, everything)
-	api.mustSend(201, "POST", bindingsPath, policyBinding("all", denies))
+	api.mustSend(201, "POST", bindingsPath, policyBinding("all", denyAction))
 	api.steps(t, []step{
-		{name: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
+		{name: "create an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
 		{
-			name:   "a webhook configuration",
+			name:   "create a webhook configuration",
 			method: "POST",
 			path:   "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 			body:   `{"metadata":{"name":"w"}}`,
@@ -164,23 +165,23 @@ func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 			has:    []string{"nothing goes"},
 		},
 		{
-			name:   "a question",
+			name:   "create an access review",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 			body:   `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`,
 			code:   201,
 		},
-		{name: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
+		{name: "create another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denyAction), code: 201},
 		{
-			name:   "another policy",
+			name:   "create another policy",
 			method: "POST",
 			path:   policiesPath,
 			body:   strings.Replace(everything, `"all"`, `"other"`, 1),
 			code:   201,
 		},
-		{name: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
-		{name: "the bindings no more", method: "DELETE", path: bindingsPath, code: 200},
-		{name: "an object then", method: "POST", path: configMaps, body: configMap("a"), code: 201},
+		{name: "label the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
+		{name: "delete the bindings", method: "DELETE", path: bindingsPath, code: 200},
+		{name: "create the object", method: "POST", path: configMaps, body: configMap("a"), code: 201},
 	})
 }
 
@@ -195,35 +196,35 @@ func TestPoliciesSeeTheVersionTheyMatch(t *testing.T) {
 	)
 	api.mustSend(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
 		`"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
-	api.mustSend(201, "POST", bindingsPath, policyBinding("e", denies))
+	api.mustSend(201, "POST", bindingsPath, policyBinding("e", denyAction))
 	api.mustSend(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
-	api.mustSend(201, "POST", bindingsPath, policyBinding("s", denies))
+	api.mustSend(201, "POST", bindingsPath, policyBinding("s", denyAction))
 	scaler := func(percent int) string {
 		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`,
 			percent)
 	}
 	api.steps(t, []step{
-		{name: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
-		{name: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
+		{name: "create a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
+		{name: "denied by its form of v1", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
 		{
-			name:   "an exact policy",
+			name:   "make the policy exact",
 			method: "PATCH",
 			path:   policiesPath + "/e",
 			body:   `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`,
 			code:   200,
 		},
-		{name: "is not for it", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
+		{name: "allowed, as the policy does not match v2", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
 		{
-			name:   "a deployment",
+			name:   "create a deployment",
 			method: "POST",
 			path:   deployments,
 			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":5,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			code:   201,
 		},
-		{name: "its scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
+		{name: "scale it", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
 		{
-			name:   "too high a scale",
+			name:   "scale it above the limit",
 			method: "PATCH",
 			path:   deployments + "/d/scale",
 			body:   `{"spec":{"replicas":4}}`,
@@ -243,7 +244,7 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 		}
 	})
 	const dry = configMaps + "?dryRun=All"
-	sets := func(value string) string {
+	mutation := func(value string) string {
 		return `"reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {'set': '` +
 			value + `'}}"}}]`
 	}
@@ -253,18 +254,18 @@ func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 			{
 				name:   "create the policy",
 				method: "POST",
-				path:   changersPath,
-				body:   admissionPolicy("p", "", "configmaps", sets("one")),
+				path:   mutatingPoliciesPath,
+				body:   admissionPolicy("p", "", "configmaps", mutation("one")),
 				code:   201,
 			},
-			{name: "allowed without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
-			{name: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
-			{name: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
-			{name: "another value", method: "PATCH", path: changersPath + "/p", body: `{"spec":{` + sets("two") + `}}`, code: 200},
-			{name: "with that", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
-			{name: "delete the binding", method: "DELETE", path: changersBound + "/p", code: 200},
-			{name: "without it", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
-			{name: "delete the policy", method: "DELETE", path: changersPath + "/p", code: 200},
+			{name: "unchanged before it is bound", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
+			{name: "create its binding", method: "POST", path: mutatingBindingsPath, body: policyBinding("p", ""), code: 201},
+			{name: "changed with a binding", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
+			{name: "change the value", method: "PATCH", path: mutatingPoliciesPath + "/p", body: `{"spec":{` + mutation("two") + `}}`, code: 200},
+			{name: "changed to the new value", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
+			{name: "delete the binding", method: "DELETE", path: mutatingBindingsPath + "/p", code: 200},
+			{name: "unchanged without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
+			{name: "delete the policy", method: "DELETE", path: mutatingPoliciesPath + "/p", code: 200},
 		})
 	}
 }

@@ -24,7 +24,7 @@ func secretPolicy(name string) string {
 func paramBinding(name, policy, paramRef string) string {
 	return fmt.Sprintf(
 		`{"metadata":{"name":%q},"spec":{"policyName":%q%s,"paramRef":{%s,"parameterNotFoundAction":"Allow"}}}`,
-		name, policy, denies, paramRef)
+		name, policy, denyAction, paramRef)
 }
 
 // grantToBob creates a cluster role with one rule, and binds it to the user bob. groups, resources and
@@ -79,7 +79,7 @@ func TestPolicyParametersRequirePermission(t *testing.T) {
 		},
 		bobStep{
 			name: "create a binding without parameters", method: "POST", path: bindingsPath,
-			body: policyBinding("plain", denies), code: 201,
+			body: policyBinding("plain", denyAction), code: 201,
 		},
 		bobStep{
 			name: "create a policy with secrets as parameters", method: "POST", path: policiesPath,

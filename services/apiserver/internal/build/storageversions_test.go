@@ -124,7 +124,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 		})
 	}
 	t.Run("converted", func(t *testing.T) {
-		objectsOfOlderVersions(&testServer{t: t, server: api.server, url: api.url, client: api.client})
+		checkOlderVersionsAreConverted(&testServer{t: t, server: api.server, url: api.url, client: api.client})
 	})
 }
 
@@ -280,9 +280,9 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	}
 }
 
-// objectsOfOlderVersions adds checks of values that an older Kubernetes stored: reads, watches and
+// checkOlderVersionsAreConverted checks values that an older Kubernetes stored: reads, watches and
 // writes see the converted object, and a write stores it in the storage version.
-func objectsOfOlderVersions(api *testServer) {
+func checkOlderVersionsAreConverted(api *testServer) {
 	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 	before := api.get(budgets).resourceVersion()

@@ -69,6 +69,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 	first.mustSend(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
 			hook.URL, bundle))
+
 	// 1. Create an object as part of a caller's trace, and wait for its delivery.
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	first.mustSend(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-"+callerSpan+"-01", "Audit-Id", "the-one")
@@ -104,6 +105,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 			t.Errorf("got %d spans %q in the trace of the request, want at least %d", got[name], name, n)
 		}
 	}
+
 	// 3. The span of the request is a child of the caller's.
 	if requestSpan.Trace != caller || requestSpan.Parent != callerSpan {
 		t.Errorf("got trace %s, parent %s; want %s, %s", requestSpan.Trace, requestSpan.Parent, caller, callerSpan)
@@ -116,6 +118,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 			t.Errorf("request span has %s = %q, want %q", key, got, want)
 		}
 	}
+
 	// 4. Every step of the write is a child of the step that started it.
 	byID := map[string]tracingtest.Span{}
 	parent := map[string]string{}
@@ -151,6 +154,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 	if len(replicas) != 2 {
 		t.Errorf("got deliveries at %v, want 2 replicas", replicas)
 	}
+
 	// 5. Internal writes have their own traces.
 	own := map[string]bool{}
 	for _, span := range spans {
@@ -159,6 +163,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 	if !slices.ContainsFunc(spans, func(s tracingtest.Span) bool { return s.Name == "Create etcd3" && own[s.Parent] }) {
 		t.Error("got no store span below an internal request, want one")
 	}
+
 	// 6. The webhook received the trace of the request.
 	mu.Lock()
 	defer mu.Unlock()
@@ -167,12 +172,13 @@ func TestWriteIsOneTrace(t *testing.T) {
 	}
 }
 
-// TestInvalidTracingConfigFailsStart covers configurations that prevent the start.
+// TestInvalidTracingConfigFailsStart checks that the server does not start with an invalid tracing file,
+// or with one but without the feature gate.
 func TestInvalidTracingConfigFailsStart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, content, want string
-		off                 bool
+		disabled            bool
 	}{
 		{name: "bad file", content: "kind: X", want: "failed to read tracing config: unable to decode tracing configuration data: "},
 		{
@@ -181,16 +187,16 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 			want:    "failed to validate tracing configuration: samplingRatePerMillion: Invalid value: -2",
 		},
 		{
-			name:    "gate off",
-			off:     true,
-			content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration",
-			want:    "APIServerTracing feature is not enabled, but tracing config file was provided",
+			name:     "gate off",
+			disabled: true,
+			content:  "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration",
+			want:     "APIServerTracing feature is not enabled, but tracing config file was provided",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			options := testOptions(t, t.TempDir())
 			options.Tracing.ConfigFile = tracingtest.File(t, test.content)
-			if test.off {
+			if test.disabled {
 				if err := options.Features.Set(string(features.APIServerTracing) + "=false"); err != nil {
 					t.Fatal(err)
 				}

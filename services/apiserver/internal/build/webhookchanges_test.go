@@ -17,7 +17,7 @@ type mutatingServer struct {
 	*httptest.Server
 	mu      sync.Mutex
 	patches map[string]string
-	asked   []string
+	called  []string
 }
 
 func newMutatingServer(t *testing.T) *mutatingServer {
@@ -31,7 +31,7 @@ func newMutatingServer(t *testing.T) *mutatingServer {
 		}
 		webhook.mu.Lock()
 		defer webhook.mu.Unlock()
-		webhook.asked = append(webhook.asked, r.URL.Path)
+		webhook.called = append(webhook.called, r.URL.Path)
 		patch := ""
 		if p := webhook.patches[r.URL.Path]; p != "" {
 			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(p)))
@@ -44,24 +44,24 @@ func newMutatingServer(t *testing.T) *mutatingServer {
 	return webhook
 }
 
-// answers sets the patch of a path, and drops the recorded calls.
-func (c *mutatingServer) answers(path, patch string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.patches[path], c.asked = patch, nil
+// setPatch sets the patch of a path and forgets earlier calls.
+func (s *mutatingServer) setPatch(path, patch string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patches[path], s.called = patch, nil
 }
 
-func (c *mutatingServer) calledPaths() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked
+func (s *mutatingServer) calledPaths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.called
 }
 
 // webhook returns the configuration of a webhook for a resource in a version.
-func (c *mutatingServer) webhook(path, version, resource, more string) string {
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
+func (s *mutatingServer) webhook(path, version, resource, more string) string {
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	return fmt.Sprintf(`{"name":"%s.ex.test","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["*"],"apiVersions":[%q],"resources":[%q],
-		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+
+		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], s.URL+
 		path, ca, version, resource, more)
 }
 
@@ -77,7 +77,7 @@ func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
 	api.mustSend(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/labels", "v2", kind, "")+`,`+
 		webhook.webhook("/other", "v1", kind, labelled)+`,`+webhook.webhook("/same", "v2", kind, labelled)+`]}`)
-	webhook.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	webhook.setPatch("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
 	api.mustSend(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
 		`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	if got := fmt.Sprint(webhook.calledPaths()); got != "[/labels /other /same]" {
@@ -95,7 +95,7 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	api.mustSend(201, "POST", mutatingHooksPath,
 		`{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/token", "*", "serviceaccounts/token", "")+
 			`,`+webhook.webhook("/map", "*", "configmaps", "")+`]}`)
-	webhook.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
+	webhook.setPatch("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
 	response := api.mustSend(201, "POST", accounts+"/sa/token",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 	if seconds := response.field("spec", "expirationSeconds"); seconds != float64(3600) {
@@ -106,7 +106,7 @@ func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 		`[{"op":"remove","path":"/metadata/uid"},{"op":"remove","path":"/metadata/resourceVersion"}]`,
 		`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`,
 	} {
-		webhook.answers("/map", patch)
+		webhook.setPatch("/map", patch)
 		response := api.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
 		if response.code != 200 || response.field("metadata", "namespace") != "default" || response.field("data", "i") != fmt.Sprint(i) {
 			t.Errorf("%s: got status %d: %s, want status 200 and %q and %v", patch, response.code, response.body, "default", fmt.Sprint(i))
@@ -132,13 +132,13 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 		`[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ",
 		`[{"op":"replace","path":"/path","value":"other"}]`:   "GET /other ",
 	} {
-		webhook.answers("/proxy", patch)
+		webhook.setPatch("/proxy", patch)
 		if response := api.get("/api/v1/nodes/n/proxy/asked"); response.code != 200 || !strings.HasPrefix(string(response.body), want) {
 			t.Errorf("%s: got status %d: %s, want 200 and a body that begins with %q", patch, response.code, response.body, want)
 		}
 	}
 	for _, sub := range []string{"exec", "attach"} {
-		webhook.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
+		webhook.setPatch("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
 		if response := api.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); response.code != 400 ||
 			response.field("message") != "container other is not valid for pod p" {
 			t.Errorf("%s: got status %d: %s, want status 400 and %q", sub, response.code, response.body, "container other is not valid for pod p")
@@ -146,8 +146,8 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	}
 }
 
-// TestWebhooksChangeScale checks that only the replicas of a changed scale are stored, and that
-// validation does not see other changes.
+// TestWebhooksChangeScale checks that only the replicas of a changed scale are stored and validated, and
+// that a change of its uid or resource version is a conflict.
 func TestWebhooksChangeScale(t *testing.T) {
 	t.Parallel()
 	api := startServer(t, nil)
@@ -159,19 +159,19 @@ func TestWebhooksChangeScale(t *testing.T) {
 		`{"metadata":{"name":"h"},"webhooks":[`+webhook.webhook("/scale", "*", "deployments/scale", "")+`]}`)
 	api.mustSend(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
 		`"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
-	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denies))
-	webhook.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
+	api.mustSend(201, "POST", bindingsPath, policyBinding("p", denyAction))
+	webhook.setPatch("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
 		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
 	response := api.mustSend(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
 	if response.field("metadata", "name") != "d" || response.field("spec", "replicas") != float64(9) {
 		t.Errorf("got scale %s, want the name d and 9 replicas", response.body)
 	}
-	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
-		webhook.answers("/scale",
-			`[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
+	for field, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
+		webhook.setPatch("/scale",
+			`[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+field+`","value":"1"}]`)
 		if response := api.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
 			"application/merge-patch+json"); response.code != code {
-			t.Errorf("webhook changes the %s: got status %d: %s, want %d", of, response.code, response.body, code)
+			t.Errorf("webhook changes the %s: got status %d: %s, want %d", field, response.code, response.body, code)
 		}
 	}
 }

@@ -42,12 +42,12 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		patch := ""
 		if r.URL.Path == "/validate" {
 			validated.Add(1)
-		} else if q := review.Request; mutates.Load() {
-			of := q.SubResource
-			if of == "" {
-				of = q.Resource.Resource
+		} else if mutated := review.Request; mutates.Load() {
+			resource := mutated.SubResource
+			if resource == "" {
+				resource = mutated.Resource.Resource
 			}
-			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patches[of])))
+			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patches[resource])))
 		}
 		fmt.Fprintf(w,
 			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`,

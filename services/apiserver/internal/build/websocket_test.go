@@ -25,7 +25,7 @@ type message struct {
 	data []byte
 }
 
-// readMessages reads raw messages.
+// readMessages decodes each WebSocket message into a message.
 var readMessages = websocket.Codec{Unmarshal: func(data []byte, kind byte, v any) error {
 	*v.(*message) = message{kind, bytes.Clone(data)}
 	return nil
@@ -47,8 +47,8 @@ func (api *testServer) dialSocket(path, accept string, protocols ...string) (*we
 	return websocket.DialConfig(config)
 }
 
-// TestLogsAreSentOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and end when
-// the client leaves.
+// TestLogsAreSentOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and that they
+// end when the client leaves. Then it checks watches over WebSockets.
 func TestLogsAreSentOverWebSocket(t *testing.T) {
 	t.Parallel()
 	var left atomic.Bool
@@ -68,7 +68,7 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 	api.createNode("n", kubelet.URL)
 	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
-	const log, wanted = podsPath +
+	const log, wantLog = podsPath +
 		"/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
 
 	// 1. The server chooses the first subprotocol that it supports, and sends the log after an
@@ -120,7 +120,7 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 			}
 			all = append(all, received.data...)
 		}
-		want := wanted
+		want := wantLog
 		if strings.Contains(test.path, "follow") {
 			want = strings.Replace(want, "?", "?follow=true&", 1)
 		}
@@ -148,15 +148,16 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 	}
 	conn.Close()
 	api.waitUntil("the server leaves the kubelet when the client leaves", left.Load)
-	watchOverWebSocket(api)
+	checkWatchOverWebSocket(api)
 }
 
-// watchOverWebSocket checks that a message is an event in the form of kube-apiserver.
-func watchOverWebSocket(api *testServer) {
+// checkWatchOverWebSocket checks that each message of a watch is an event in the form of kube-apiserver, and
+// that a watch without an origin is rejected.
+func checkWatchOverWebSocket(api *testServer) {
 	t := api.t
 	t.Helper()
 	const path = "/api/v1/nodes?watch=true&timeoutSeconds=20"
-	event := func(accept string) message {
+	firstEvent := func(accept string) message {
 		conn, err := api.dialSocket(path, accept)
 		if err != nil {
 			t.Fatal(err)
@@ -168,28 +169,28 @@ func watchOverWebSocket(api *testServer) {
 		}
 		return received
 	}
-	received := event(media.MediaJSON)
+	received := firstEvent(media.MediaJSON)
 	if received.kind != websocket.TextFrame || !json.Valid(received.data) || !bytes.HasSuffix(received.data, []byte("}\n")) {
 		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON", received.kind, received.data)
 	}
-	received = event(media.MediaProtobuf)
+	received = firstEvent(media.MediaProtobuf)
 	var e metav1.WatchEvent
 	if err := e.Unmarshal(received.data); err != nil || received.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
 		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", received.kind, received.data, err)
 	}
-	connection, err := http.NewRequest(http.MethodGet, api.url+path, nil)
+	upgrade, err := http.NewRequest(http.MethodGet, api.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	connection.Header = http.Header{
+	upgrade.Header = http.Header{
 		"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 	}
 	security := api.client.Transport.(*http.Transport).TLSClientConfig
 	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
 	defer plain.CloseIdleConnections()
-	httpResponse, err := plain.RoundTrip(connection)
+	httpResponse, err := plain.RoundTrip(upgrade)
 	if err != nil {
 		t.Fatal(err)
 	}
