@@ -42,8 +42,8 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			return nil, ctx.Err()
 		})
 		entries := []*objects.Entry{objects.Uncached("/a", []byte("{}"))}
-		// wait starts a request that waits for the conversion. leave ends the request.
-		wait := func() (leave func()) {
+		// wait starts a request that waits for the conversion. disconnect ends the request.
+		wait := func() (disconnect func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() {

@@ -107,9 +107,9 @@ func TestLongResponsesAreLimited(t *testing.T) {
 // the limiter while it encodes an object and not while it waits for the next one.
 func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	limiter := make(channel, 1)
-	responseRecorder := httptest.NewRecorder()
-	chunkWriter := newChunkWriter(responseRecorder, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-	defer chunkWriter.releaseLimiter()
+	recorder := httptest.NewRecorder()
+	out := newChunkWriter(recorder, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+	defer out.releaseLimiter()
 	failed := errors.New("store unavailable")
 	const total = 3
 	list := &List{Iterate: func(visit func(*objects.Entry) error) error {
@@ -124,17 +124,17 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 		return failed
 	}}
 	encoded := 0
-	err := chunkWriter.eachItem(list, func(*objects.Entry) error {
+	err := out.eachItem(list, func(*objects.Entry) error {
 		if want := min(encoded, 1); len(limiter) != want {
 			t.Errorf("object %d: got the limiter held %d times while it is encoded, want %d", encoded, len(limiter), want)
 		}
 		encoded++
-		chunkWriter.buf = append(chunkWriter.buf, bytes.Repeat([]byte("x"), chunkSize)...)
-		return chunkWriter.flushItem(nil)
+		out.buf = append(out.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+		return out.flushItem(nil)
 	})
-	if !errors.Is(err, failed) || encoded != total || responseRecorder.Body.Len() != total*chunkSize {
+	if !errors.Is(err, failed) || encoded != total || recorder.Body.Len() != total*chunkSize {
 		t.Errorf("got %d objects, %d bytes, error %v, want %d, %d, %v",
-			encoded, responseRecorder.Body.Len(), err, total, total*chunkSize, failed)
+			encoded, recorder.Body.Len(), err, total, total*chunkSize, failed)
 	}
 }
 
@@ -143,20 +143,20 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 func TestSlowFormsAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
 	for _, iterates := range []bool{false, true} {
-		chunkWriter := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-		chunkWriter.slow = true
+		out := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		out.slow = true
 		each := func(visit func(*objects.Entry) error) error { return visit(nil) }
 		list := &List{Items: []*objects.Entry{objects.Uncached("k", nil)}}
 		if iterates {
 			list.Iterate = each
 		}
-		err := chunkWriter.eachItem(list, func(*objects.Entry) error {
+		err := out.eachItem(list, func(*objects.Entry) error {
 			if len(limiter) != 1 {
 				t.Errorf("list with Iterate %t: got the first object encoded without the limiter, want it acquired", iterates)
 			}
 			return nil
 		})
-		chunkWriter.releaseLimiter()
+		out.releaseLimiter()
 		if err != nil || len(limiter) != 0 {
 			t.Errorf("list with Iterate %t: got error %v, the limiter held %d times, want none, 0", iterates, err, len(limiter))
 		}
@@ -208,12 +208,12 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 	for _, size := range []int{1, largeItem - 1, largeItem, chunkSize - 1, chunkSize, 3 * chunkSize} {
 		limiter := make(channel, 1)
 		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
-		chunkWriter := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		out := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		item := bytes.Repeat([]byte("i"), size)
 		want := []byte(nil)
 		for range 3 {
-			chunkWriter.buf = append(chunkWriter.buf, "before"...)
-			if err := chunkWriter.writeShared(item); err != nil {
+			out.buf = append(out.buf, "before"...)
+			if err := out.writeShared(item); err != nil {
 				t.Fatal(err)
 			}
 			want = append(append(want, "before"...), item...)
@@ -222,10 +222,10 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 		if wantHeld := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != wantHeld {
 			t.Errorf("items of %d bytes: got the limiter held %d times, want it held %t", size, len(limiter), wantHeld)
 		}
-		if err := chunkWriter.finish(); err != nil {
+		if err := out.finish(); err != nil {
 			t.Error(err)
 		}
-		chunkWriter.releaseLimiter()
+		out.releaseLimiter()
 		if !bytes.Equal(w.Body.Bytes(), want) {
 			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(want))
 		}
@@ -270,9 +270,9 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 					ctx, cancel = context.WithCancel(t.Context())
 					cancel()
 				}
-				responseRecorder := httptest.NewRecorder()
-				chunkWriter := newChunkWriter(responseRecorder, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
-				chunkWriter.slow = test.slow
+				recorder := httptest.NewRecorder()
+				out := newChunkWriter(recorder, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
+				out.slow = test.slow
 				respond := func() (err error) {
 					defer func() {
 						if recovered := recover(); recovered != nil {
@@ -280,14 +280,14 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 						}
 					}()
 					list := &List{Items: []*objects.Entry{objects.Uncached("a", nil), objects.Uncached("b", nil)}}
-					err = chunkWriter.eachItem(list, func(*objects.Entry) error {
-						chunkWriter.buf = append(chunkWriter.buf, bytes.Repeat([]byte("x"), chunkSize)...)
-						return chunkWriter.flushItem(nil)
+					err = out.eachItem(list, func(*objects.Entry) error {
+						out.buf = append(out.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+						return out.flushItem(nil)
 					})
 					if err != nil {
-						return chunkWriter.fail(err)
+						return out.fail(err)
 					}
-					return chunkWriter.finish()
+					return out.finish()
 				}
 				got := ""
 				if err := respond(); err != nil {
@@ -296,8 +296,8 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 				if !strings.Contains(got, test.want) || test.want == "" && got != "" {
 					t.Errorf("got error %q, want %q", got, test.want)
 				}
-				if test.slow && (chunkWriter.started || responseRecorder.Body.Len() > 0) {
-					t.Errorf("got a response of %d bytes, started %t, want none", responseRecorder.Body.Len(), chunkWriter.started)
+				if test.slow && (out.started || recorder.Body.Len() > 0) {
+					t.Errorf("got a response of %d bytes, started %t, want none", recorder.Body.Len(), out.started)
 				}
 			})
 		})
