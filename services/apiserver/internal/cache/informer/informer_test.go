@@ -66,8 +66,8 @@ func (s *source) signal() {
 	s.wake = make(chan struct{})
 }
 
-// lose ends the stream with an error and changes objects without events.
-func (s *source) lose(err error, revision int64, keys ...string) {
+// endStream ends the stream with an error and changes objects without events.
+func (s *source) endStream(err error, revision int64, keys ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision = revision
@@ -95,11 +95,11 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = nil
-	var all []storage.KeyValue
+	var values []storage.KeyValue
 	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
-		all = append(all, storage.KeyValue{Key: "/r/" + k, Value: []byte(k), ModRevision: s.objects[k], CreateRevision: s.objects[k]})
+		values = append(values, storage.KeyValue{Key: "/r/" + k, Value: []byte(k), ModRevision: s.objects[k], CreateRevision: s.objects[k]})
 	}
-	return storage.Position{Revision: s.revision}, page(all)
+	return storage.Position{Revision: s.revision}, page(values)
 }
 
 // Follow implements watchcache.Source.
@@ -162,7 +162,7 @@ func newChangesFixture(t *testing.T, keys ...string) *fixture {
 func startInformer(t *testing.T, config informer.Config, keys []string) *fixture {
 	t.Helper()
 	started := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
-	started.source.lose(nil, 10, keys...)
+	started.source.endStream(nil, 10, keys...)
 	var resources []watchcache.ResourceConfig
 	for _, prefix := range []string{"/r/a/", "/r/b/"} {
 		resources = append(resources, watchcache.ResourceConfig{
@@ -279,7 +279,7 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, "a/1", "a/2")
 			f.expect("replace [1 2]")
-			f.source.lose(broken, 200, "a/2", "a/3")
+			f.source.endStream(broken, 200, "a/2", "a/3")
 			f.expect("lost expired=true", "replace [2 3]")
 			f.waitFor(200)
 			if !f.Synced() {

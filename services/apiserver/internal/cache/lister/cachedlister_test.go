@@ -57,15 +57,15 @@ const maxBytes = 2 << 20
 
 // fixture holds stored limit ranges and counts how many are decoded.
 type fixture struct {
-	t             *testing.T
-	cached        *CachedLister[*corev1.LimitRange]
-	defaultObject *Memoized[*corev1.LimitRange, int]
-	source        manualSource
-	kind          CachedResource
-	revision      int64
-	decoded       int
-	weighed       []int
-	busy          bool
+	t              *testing.T
+	cached         *CachedLister[*corev1.LimitRange]
+	defaultObject  *Memoized[*corev1.LimitRange, int]
+	source         manualSource
+	kind           CachedResource
+	revision       int64
+	decoded        int
+	estimatedSizes []int
+	busy           bool
 }
 
 // newFixture returns a cached lister of limit ranges that counts decodings.
@@ -77,10 +77,10 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	kind := catalog.Resource(corev1.SchemeGroupVersion.WithResource("limitranges"))
-	filled := kind.Default
+	setDefaults := kind.Default
 	kind.Default = func(obj registry.Object) {
 		created.decoded++
-		filled(obj)
+		setDefaults(obj)
 	}
 	coder, err := codec.New(catalog, builtin.Scheme())
 	if err != nil {
@@ -111,13 +111,13 @@ func newFixture(t *testing.T) *fixture {
 	}
 	set := apiset.Builder{Codec: coder, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(kind.GVR())
 	created.kind = CachedResource{Resource: kind.GroupResource(), Prefix: prefix, Store: set.Store, Coder: coder.ForKind(kind)}
-	o := &Objects{Cache: cache}
-	if created.cached, err = NewCachedLister[*corev1.LimitRange](o, created.kind, Bounds{Objects: 4096, Bytes: maxBytes},
+	listed := &Objects{Cache: cache}
+	if created.cached, err = NewCachedLister[*corev1.LimitRange](listed, created.kind, Bounds{Objects: 4096, Bytes: maxBytes},
 		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
 	created.defaultObject = &Memoized[*corev1.LimitRange, int]{
-		Objects: o,
+		Objects: listed,
 		Kind:    created.kind,
 		Derive:  func(all []*corev1.LimitRange) int { return len(all) },
 	}
@@ -155,10 +155,10 @@ func (r *fixture) putObject(namespace, name string, size int) {
 // which sizes were weighed.
 func (r *fixture) readObjects(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded = 0
-	r.weighed = nil
+	r.estimatedSizes = nil
 	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
-	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
-		r.weighed = append(r.weighed, n)
+	request.FromContext(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
+		r.estimatedSizes = append(r.estimatedSizes, size)
 		return !r.busy
 	}}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
@@ -197,8 +197,8 @@ func TestDecodedObjectsAreCached(t *testing.T) {
 	r.expectObjects("a", 1, "y", "x")
 	r.expectObjects("ab", 1, "z")
 	r.expectObjects("a", 0, "y", "x")
-	if len(r.weighed) != 0 {
-		t.Errorf("weighed %d, want none", r.weighed)
+	if len(r.estimatedSizes) != 0 {
+		t.Errorf("weighed %d, want none", r.estimatedSizes)
 	}
 }
 
@@ -213,8 +213,8 @@ func TestLargeNamespaceIsNotCached(t *testing.T) {
 	}
 	r.expectObjects("b", 3, "1", "2", "3")
 	r.expectObjects("b", 3, "1", "2", "3")
-	if len(r.weighed) != 1 || r.weighed[0] < maxBytes/4 {
-		t.Errorf("weighed %d, want one total of all objects", r.weighed)
+	if len(r.estimatedSizes) != 1 || r.estimatedSizes[0] < maxBytes/4 {
+		t.Errorf("weighed %d, want one total of all objects", r.estimatedSizes)
 	}
 	r.expectObjects("a", 0, "x")
 }

@@ -94,11 +94,11 @@ func (e *Entry) Undecodable() bool { return e.corruption != nil && e.corruption.
 
 // RecordPrevious records the previous version, which may be nil. The entry must not be published
 // yet.
-func (e *Entry) RecordPrevious(old *Entry) {
+func (e *Entry) RecordPrevious(previous *Entry) {
 	if e.corruption == nil {
 		return
 	}
-	e.RecordReadable(old.LastReadable(), !e.corruption.err.Transient && (old == nil || old.NeverReadable()))
+	e.RecordReadable(previous.LastReadable(), !e.corruption.err.Transient && (previous == nil || previous.NeverReadable()))
 }
 
 // RecordReadable records the last readable version of a corrupt entry, if it is known, and
@@ -173,11 +173,11 @@ func NewEntry(
 }
 
 // attributesFromKey parses namespace and name from "[namespace/]name".
-func attributesFromKey(rest string) attributes.Attributes {
-	if ns, name, ok := strings.Cut(rest, "/"); ok {
+func attributesFromKey(path string) attributes.Attributes {
+	if ns, name, ok := strings.Cut(path, "/"); ok {
 		return attributes.Attributes{Namespace: ns, Name: name}
 	}
-	return attributes.Attributes{Name: rest}
+	return attributes.Attributes{Name: path}
 }
 
 // CopyAt returns a copy of the entry, without encodings, at another revision.
@@ -228,9 +228,9 @@ const (
 // changed.
 func (e *Entry) Summary() []byte {
 	if e.entryID&compressedFlag != 0 {
-		all := e.bytes()
-		if at, end := summaryStart(all), len(all)-trailerSize; at < end {
-			return all[at:end:end]
+		packedValue := e.bytes()
+		if at, end := summaryStart(packedValue), len(packedValue)-trailerSize; at < end {
+			return packedValue[at:end:end]
 		}
 	}
 	return e.Stored()
@@ -299,13 +299,13 @@ func newCompact(key string, parsed attributes.Attributes) compact {
 }
 
 // endsWithName reports whether a key ends with the namespace and name of an object.
-func endsWithName(key string, a *attributes.Attributes) bool {
-	rest, ok := strings.CutSuffix(key, a.Name)
-	if !ok || len(a.Name) >= irregularName {
+func endsWithName(key string, attrs *attributes.Attributes) bool {
+	beforeName, ok := strings.CutSuffix(key, attrs.Name)
+	if !ok || len(attrs.Name) >= irregularName {
 		return false
 	}
-	return a.Namespace == "" ||
-		len(a.Namespace) < irregularName && strings.HasSuffix(rest, "/") && strings.HasSuffix(rest[:len(rest)-1], a.Namespace)
+	return attrs.Namespace == "" ||
+		len(attrs.Namespace) < irregularName && strings.HasSuffix(beforeName, "/") && strings.HasSuffix(beforeName[:len(beforeName)-1], attrs.Namespace)
 }
 
 // Key returns the key in the store.

@@ -32,7 +32,7 @@ func (r *rig) awaitHistoryBytes(limit float64) {
 // history of others. Their older values are read from the store when a watcher needs them.
 func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	const limit = 1 << 20 // space for about 10 of the 70 large values
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		name string
 		sel  objects.Selection
 	}{
@@ -40,7 +40,7 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 		{name: "watch of all", sel: objects.Selection{}},
 		{name: "watch of a field value that the object had", sel: selection(t, "", "", nodeField+"=n0")},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			rig := newRig(t, newMemStore(), func(c *watchcache.Config) {
 				c.HistoryBytes = limit
 				keepValuesAsStored(c)
@@ -59,8 +59,8 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 			rig.awaitHistoryBytes(limit)
 
 			// A watcher receives all changes, although history has dropped most large values.
-			got := rig.drain(rig.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1}))
-			if want := modelEvents(rig.store, 1, rig.store.newestRevision(), tc.sel); !slices.Equal(got, want) {
+			got := rig.drain(rig.watch(watchcache.WatchOptions{Selection: test.sel, AfterRevision: 1}))
+			if want := modelEvents(rig.store, 1, rig.store.newestRevision(), test.sel); !slices.Equal(got, want) {
 				t.Errorf("got %d events, want %d", len(got), len(want))
 			}
 			rig.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"} 0`)

@@ -208,13 +208,13 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 			want:  1,
 		},
 	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			src := &oldState{
 				idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)},
 				place:      storage.Position{Revision: 10},
 			}
-			for _, ev := range tc.loaded {
+			for _, ev := range test.loaded {
 				src.items = append(src.items, storage.KeyValue{
 					Key:            ev.Key,
 					Value:          ev.Value,
@@ -229,23 +229,23 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 				CreateRevision: 4,
 			})
 			rig := newRig(t, newMemStore(), func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
-			src.batches <- storage.Batch{Events: tc.batch, Revision: 20}
+			src.batches <- storage.Batch{Events: test.batch, Revision: 20}
 			if err := <-src.failed; err != nil {
 				t.Fatal(err)
 			}
 			widgets := rig.cache.Store("widgets")
-			w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: tc.after})
+			w, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: test.after})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			if evs, err := drain(rig.ctx, w, 20, 8); err != nil || len(evs) != tc.want {
-				t.Errorf("got %q, %v, want %d events", formatEvents(evs), err, tc.want)
+			if evs, err := drain(rig.ctx, w, 20, 8); err != nil || len(evs) != test.want {
+				t.Errorf("got %q, %v, want %d events", formatEvents(evs), err, test.want)
 			}
 			if got := keysOf(widgets); len(got) != 3 {
 				t.Errorf("got %q, want 3 objects", got)
 			}
-			if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: tc.after - 1}); !isExpired(err) {
+			if _, err := widgets.Watch(watchcache.WatchOptions{AfterRevision: test.after - 1}); !isExpired(err) {
 				t.Errorf("watch from before: got %v, want ExpiredError", err)
 			}
 		})

@@ -140,11 +140,11 @@ func TestEncodingsStayWithinBudget(t *testing.T) {
 // TestEncodingsOfForgottenEntriesAreDropped checks that encodings of entries that only readers
 // reference do not count towards the budget.
 func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
-	for _, tc := range []struct{ events, cached int }{
+	for _, test := range []struct{ events, cached int }{
 		{events: 64, cached: 64},
 		{events: 1 << 17, cached: 256},
 	} {
-		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testEncodingsOfDeletedObjects(t, tc.events, tc.cached) })
+		t.Run(fmt.Sprint(test.events), func(t *testing.T) { testEncodingsOfDeletedObjects(t, test.events, test.cached) })
 	}
 }
 

@@ -145,7 +145,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 // TestStalledWatcherExpires checks that a watcher whose owner stalls expires when history drops its
 // position, and that the events that it was about to return are released.
 func TestStalledWatcherExpires(t *testing.T) {
-	for _, tc := range []struct {
+	for _, test := range []struct {
 		name string
 		opts watchcache.WatchOptions
 		read int // events before the owner stalls
@@ -159,17 +159,17 @@ func TestStalledWatcherExpires(t *testing.T) {
 		{name: "behind", opts: watchcache.WatchOptions{AfterRevision: 1}, read: 1},
 		{name: "active", opts: watchcache.WatchOptions{AfterRevision: 21}, read: 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			rig := newLargeRig(t, 20)
 			var calls atomic.Int32
 			called := make(chan struct{}, 1)
-			tc.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
-			if tc.name == "behind" { // history starts with the load
+			test.opts.OnExpired = func() { calls.Add(1); called <- struct{}{} }
+			if test.name == "behind" { // history starts with the load
 				rig.store.putKey("/registry/pods/a/more", largeObject(0))
-				tc.opts.AfterRevision = rig.awaitWrites() - 1
+				test.opts.AfterRevision = rig.awaitWrites() - 1
 			}
-			watcher := rig.watch(tc.opts)
-			for range tc.read {
+			watcher := rig.watch(test.opts)
+			for range test.read {
 				if evs, err := nextEvents(rig.ctx, watcher, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
 					t.Fatalf("Next = %q, %v, want 1 event", formatEvents(evs), err)
 				}

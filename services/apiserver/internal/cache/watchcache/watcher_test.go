@@ -64,19 +64,19 @@ func TestWatcherSeesTransitionsOfItsSelection(t *testing.T) {
 			want:   []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2},
 		},
 	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			rig := newRig(t, newMemStore(), nil)
 			w := rig.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), AfterRevision: 1})
-			for _, v := range tc.values {
+			for _, v := range test.values {
 				if v == "" {
 					rig.store.deleteKey(key)
 				} else {
 					rig.store.putKey(key, v)
 				}
 			}
-			if got := rig.drain(w); !slices.Equal(got, tc.want) {
-				t.Fatalf("got %q\nwant %q", got, tc.want)
+			if got := rig.drain(w); !slices.Equal(got, test.want) {
+				t.Fatalf("got %q\nwant %q", got, test.want)
 			}
 		})
 	}
@@ -138,10 +138,10 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 		{name: "object", sel: selection(t, "mine", "", "metadata.name=own"), own: "/registry/pods/mine/own"},
 		{name: "namespace by field", sel: selection(t, "", "", "metadata.namespace=mine"), own: "/registry/pods/mine/own"},
 	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			rig := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
-			watcher := rig.watch(watchcache.WatchOptions{Selection: tc.sel, AfterRevision: 1})
+			watcher := rig.watch(watchcache.WatchOptions{Selection: test.sel, AfterRevision: 1})
 			if got := rig.drain(watcher); len(got) > 0 {
 				t.Fatalf("got %q, want no event", got)
 			}
@@ -149,8 +149,8 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 				rig.store.putKey(fmt.Sprintf("/registry/pods/other/%d", i), podOnNode("n2"))
 			}
 			rig.awaitWrites()
-			rig.store.putKey(tc.own, podOnNode(tc.node))
-			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], rig.store.newestRevision(), podOnNode(tc.node))
+			rig.store.putKey(test.own, podOnNode(test.node))
+			want := fmt.Sprintf("ADDED %s@%d %s", test.own[len("/registry/"):], rig.store.newestRevision(), podOnNode(test.node))
 			if got := rig.drain(watcher); !slices.Equal(got, []string{want}) {
 				t.Fatalf("got %q, want %q", got, want)
 			}
@@ -417,8 +417,8 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 		},
 		{name: "triggered", end: func(_ *rig, w *watchcache.Watcher, _ func()) { w.Trigger(); w.Trigger() }},
 	}
-	for _, tc := range tests {
-		t.Run(tc.name, func(t *testing.T) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
 			store := newMemStore()
 			after := define(store, "pods", "")
 			r := newRig(t, store, withDefinitions)
@@ -433,9 +433,9 @@ func TestNextReturnsWhenInterrupted(t *testing.T) {
 				}
 				got <- err
 			}()
-			tc.end(r, w, cancel)
-			if err := <-got; !errors.Is(err, tc.want) {
-				t.Errorf("Next returned %v, want %v", err, tc.want)
+			test.end(r, w, cancel)
+			if err := <-got; !errors.Is(err, test.want) {
+				t.Errorf("Next returned %v, want %v", err, test.want)
 			}
 		})
 	}

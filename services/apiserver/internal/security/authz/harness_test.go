@@ -105,11 +105,11 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = false
-	var all []storage.KeyValue
+	var values []storage.KeyValue
 	for _, kv := range s.stored {
-		all = append(all, kv)
+		values = append(values, kv)
 	}
-	return storage.Position{Revision: s.revision}, page(all)
+	return storage.Position{Revision: s.revision}, page(values)
 }
 
 func (s *source) Progress(context.Context) error { return nil }

@@ -83,14 +83,14 @@ const (
 // keeps their mandatory type. A schema whose level does not exist matches nothing. The result does
 // not reference the objects.
 func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) *Config {
-	c := NewCompiler()
+	compiler := NewCompiler()
 	for _, l := range levels {
-		c.PutLevel(l)
+		compiler.PutLevel(l)
 	}
 	for _, s := range schemas {
-		c.PutSchema(s)
+		compiler.PutSchema(s)
 	}
-	return c.Config()
+	return compiler.Config()
 }
 
 // compileLevel returns the parts of a priority level that the controller needs, with defaults.
@@ -111,15 +111,15 @@ func compileLevel(object *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
 	}
 	spec.shares = int(valueOr(config.NominalConcurrencyShares, defaultShares))
 	spec.lendable = fraction(config.LendablePercent)
-	if b := config.BorrowingLimitPercent; b != nil {
-		part := fraction(b)
-		spec.borrowing = &part
+	if percent := config.BorrowingLimitPercent; percent != nil {
+		borrowing := fraction(percent)
+		spec.borrowing = &borrowing
 	}
-	if q := config.LimitResponse.Queuing; q != nil && config.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
+	if queuing := config.LimitResponse.Queuing; queuing != nil && config.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
 		spec.kind = kindQueue
-		spec.queues = max(int(q.Queues), 1)
-		spec.handSize = min(max(int(q.HandSize), 1), spec.queues)
-		spec.queueLength = max(int(q.QueueLengthLimit), 1)
+		spec.queues = max(int(queuing.Queues), 1)
+		spec.handSize = min(max(int(queuing.HandSize), 1), spec.queues)
+		spec.queueLength = max(int(queuing.QueueLengthLimit), 1)
 	}
 	return spec
 }

@@ -166,45 +166,45 @@ func (c *Cache) joinFlight(ctx context.Context, key cacheKey, token string, audi
 	claims := unverifiedClaims(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.inFlight[key]; f != nil {
-		f.waiters++
-		return f
+	if flight := c.inFlight[key]; flight != nil {
+		flight.waiters++
+		return flight
 	}
 	if entry := c.cachedResult(key, c.config.Now()); entry != nil { // another flight of the token has just ended
 		return completedFlight(entry)
 	}
-	f := &inFlightReview{objects: claims.Objects, waiters: 1, done: make(chan struct{})}
+	flight := &inFlightReview{objects: claims.Objects, waiters: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for
 	// the network of the first one.
 	principal := request.Principal(ctx)
 	ctx, state := request.Derive(request.Detach(ctx))
 	state.Principal = principal
-	f.awaited, f.cancelAwaited = context.WithCancel(ctx)
-	c.inFlight[key] = f
-	c.index.add(key, f.objects)
-	go c.runReview(context.WithValue(ctx, flightKey{}, f), f, key, token, audiences, claims)
-	return f
+	flight.awaited, flight.cancelAwaited = context.WithCancel(ctx)
+	c.inFlight[key] = flight
+	c.index.add(key, flight.objects)
+	go c.runReview(context.WithValue(ctx, flightKey{}, flight), flight, key, token, audiences, claims)
+	return flight
 }
 
 // leaveFlight records that a request no longer waits for a flight.
-func (c *Cache) leaveFlight(k cacheKey, f *inFlightReview) {
+func (c *Cache) leaveFlight(key cacheKey, flight *inFlightReview) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.waiters--
-	if f.waiters == 0 && f.cancelAwaited != nil {
-		f.cancelAwaited()
-		if c.inFlight[k] == f && f.waitsForSlot.Load() { // the review ends unfinished; a later request needs another review
-			f.outdated = true
-			delete(c.inFlight, k)
+	flight.waiters--
+	if flight.waiters == 0 && flight.cancelAwaited != nil {
+		flight.cancelAwaited()
+		if c.inFlight[key] == flight && flight.waitsForSlot.Load() { // the review ends unfinished; a later request needs another review
+			flight.outdated = true
+			delete(c.inFlight, key)
 		}
 	}
 }
 
 // completedFlight returns a completed flight.
 func completedFlight(entry *cachedReview) *inFlightReview {
-	f := &inFlightReview{done: make(chan struct{}), review: entry.review}
-	close(f.done)
-	return f
+	flight := &inFlightReview{done: make(chan struct{}), review: entry.review}
+	close(flight.done)
+	return flight
 }
 
 // runReview reviews a token and caches the result.
@@ -219,16 +219,16 @@ func (c *Cache) runReview(
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
-	response, ok, err := c.authenticate(ctx, token, audiences)
+	response, authenticated, err := c.authenticate(ctx, token, audiences)
 	c.metrics.active.Dec()
-	if err == nil && !ok {
+	if err == nil && !authenticated {
 		err = ctx.Err() // the reviewer may have run out of time
 	}
-	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
+	undecided := !authenticated && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.recordReview(undecided, err)
-	entry := c.resultOf(response, ok, err, claims)
-	legacy := c.legacyToken(response, ok, undecided, claims, token)
-	if legacy != nil && ok {
+	entry := c.resultOf(response, authenticated, err, claims)
+	legacy := c.legacyToken(response, authenticated, undecided, claims, token)
+	if legacy != nil && authenticated {
 		entry.review.Warnings = c.config.Legacy.Warnings(ctx, *legacy)
 	}
 	// A service may quote the token in its error.
@@ -241,7 +241,7 @@ func (c *Cache) runReview(
 	flight.review = entry.review
 	cached := c.completeFlight(flight, key, entry, undecided)
 	close(flight.done)
-	if cached && ok && !c.allExist(ctx, entry.objects) {
+	if cached && authenticated && !c.allExist(ctx, entry.objects) {
 		c.successes.Remove(key)
 	}
 	if legacy != nil {

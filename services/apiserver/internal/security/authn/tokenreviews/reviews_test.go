@@ -108,13 +108,13 @@ func (w *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 // reviewer responds from a table and counts its calls.
 type reviewer struct {
 	mu       sync.Mutex
-	asked    map[string]int
+	reviews  map[string]int
 	resultOf func(ctx context.Context, token string) (*authenticator.Response, bool, error)
 }
 
 func (r *reviewer) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	r.mu.Lock()
-	r.asked[token]++
+	r.reviews[token]++
 	r.mu.Unlock()
 	return r.resultOf(ctx, token)
 }
@@ -122,7 +122,7 @@ func (r *reviewer) AuthenticateToken(ctx context.Context, token string, _ []stri
 func (r *reviewer) reviewsOf(token string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked[token]
+	return r.reviews[token]
 }
 
 // fixture is a cache of token reviews with its reviewer, and the objects on which tokens depend.
@@ -160,7 +160,7 @@ func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *
 			gate:     make(chan struct{}),
 			revision: 1,
 		},
-		reviewer: &reviewer{asked: map[string]int{}, resultOf: reviewerByName},
+		reviewer: &reviewer{reviews: map[string]int{}, resultOf: reviewerByName},
 	}
 	cfg := tokenreviews.Config{
 		Token:      created.reviewer,

@@ -148,18 +148,18 @@ type decisionCache struct {
 
 // newDecisionCache returns an empty cache.
 func newDecisionCache() (*decisionCache, error) {
-	c := &decisionCache{}
+	created := &decisionCache{}
 	var err error
-	if c.entries, err = simplelru.NewLRU[cacheKey, cachedDecision](maxCachedDecisions, nil); err != nil {
+	if created.entries, err = simplelru.NewLRU[cacheKey, cachedDecision](maxCachedDecisions, nil); err != nil {
 		return nil, fmt.Errorf("cache of decisions: %w", err)
 	}
-	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
-		c.cluster = c.cluster.latestOfBoth(oldest)
+	created.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
+		created.cluster = created.cluster.latestOfBoth(oldest)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policy changes by namespace: %w", err)
 	}
-	return c, nil
+	return created, nil
 }
 
 // latestOfBoth returns the change that a decision includes only if it includes both.
@@ -191,12 +191,12 @@ func (c *decisionCache) lookUp(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.lastChange(namespace).number
-	d, ok := c.entries.Get(key)
-	if ok && (d.asOf < last || !now.Before(d.expires)) {
+	decision, valid := c.entries.Get(key)
+	if valid && (decision.asOf < last || !now.Before(decision.expires)) {
 		c.entries.Remove(key)
-		ok = false
+		valid = false
 	}
-	return d.status, ok, last
+	return decision.status, valid, last
 }
 
 // store caches a decision and reports whether it did. requestedAfter is the number of the last change
