@@ -74,7 +74,7 @@ func pid(t *testing.T, text, name string) int {
 // running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
-	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	runningSuite := startSuite(t, func(c *suite.Config) { c.HA, c.Restart, c.RestartDelay = true, restart, 500*time.Millisecond })
 	runningSuite.out.await("all services are ready")
 	killed := []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"}
 	start := len(runningSuite.out.String())
@@ -87,7 +87,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 		runningSuite.out.awaitAfter(start, name+" is ready after")
 		said := runningSuite.out.String()[start:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:",
-			"restarting " + name + " in 1s (attempt 1)", "started " + name} {
+			"restarting " + name + " in 500ms (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
 				t.Errorf("output does not contain %q:\n%s", want, said)
 			}
@@ -97,7 +97,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 	if err := syscall.Kill(pid(t, runningSuite.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	runningSuite.out.awaitAfter(start, "restarting apiserver-0 in 2s (attempt 2)")
+	runningSuite.out.awaitAfter(start, "restarting apiserver-0 in 1s (attempt 2)")
 	restart <- struct{}{} // during the delay
 	runningSuite.out.awaitAfter(start, "rolling restart: done")
 	runningSuite.stop()
@@ -113,7 +113,7 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 // TestSuiteEndsWithoutQuorum checks that the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
 	runningSuite := startSuite(t, func(c *suite.Config) {
-		c.HA, c.QuorumPatience, c.RestartDelay = true, 1500*time.Millisecond, 100*time.Millisecond
+		c.HA, c.QuorumPatience, c.RestartDelay = true, time.Second, 20*time.Millisecond
 	})
 	runningSuite.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on

@@ -19,7 +19,6 @@ import (
 const (
 	probeInterval = 50 * time.Millisecond
 	probeTimeout  = 5 * time.Second
-	settleTimeout = 2 * time.Second
 	maxResponse   = 64 << 10
 )
 
@@ -105,7 +104,7 @@ func newClient(c *tls.Config) *http.Client {
 
 // giveTimeToStart gives processes time to become ready, so that those started next find them. Later
 // processes wait for slower ones themselves.
-func (pr *prober) giveTimeToStart(ctx context.Context, group []*process) {
+func (pr *prober) giveTimeToStart(ctx context.Context, group []*process, settleTimeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	tick := time.NewTicker(probeInterval)

@@ -15,8 +15,8 @@ import (
 const (
 	maxRestartDelay = 30 * time.Second
 	stableAfter     = time.Minute
-	// quorumInterval is the interval of quorum checks of etcd.
-	quorumInterval = time.Second
+	// maxQuorumInterval bounds the interval of quorum checks of etcd.
+	maxQuorumInterval = time.Second
 )
 
 // restarts tracks exited processes. The goroutine of Up owns it.
@@ -121,7 +121,7 @@ func (r *run) logExit(exited *process) {
 
 // watchQuorum reports when no member of etcd has responded for QuorumPatience, until ctx ends.
 func (r *run) watchQuorum(ctx context.Context, members []instance) {
-	tick := time.NewTicker(quorumInterval)
+	tick := time.NewTicker(min(maxQuorumInterval, r.config.QuorumPatience/4))
 	defer tick.Stop()
 	last, said := time.Now(), false
 	for {

@@ -290,7 +290,9 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 // returned after the timeout.
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	running := startSuite(t, func(c *suite.Config) { c.Timeout, c.ReportInterval = time.Second, 200*time.Millisecond })
+	running := startSuite(t, func(c *suite.Config) {
+		c.Timeout, c.ReportInterval, c.SettleTimeout = time.Second, 200*time.Millisecond, 100*time.Millisecond
+	})
 	if err := <-running.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("Up() = %v, want the error: apiserver is not ready: failing checks: etcd", err)
 	}
@@ -302,7 +304,7 @@ func TestUpReportsProgress(t *testing.T) {
 // TestStopWhileWaitingIsNoError checks that the suite can be stopped before its services are ready.
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	running := startSuite(t, nil)
+	running := startSuite(t, func(c *suite.Config) { c.SettleTimeout = 100 * time.Millisecond })
 	running.out.await("fake console begins")
 	running.stop()
 	if err := <-running.done; err != nil {

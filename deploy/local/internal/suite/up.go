@@ -38,6 +38,9 @@ type Config struct {
 	RenewInterval time.Duration
 	// ReportInterval is the interval of messages about a service that is not ready; 0 means 3 s.
 	ReportInterval time.Duration
+	// SettleTimeout is how long the processes of a group may take to become ready before the next
+	// group starts anyway; 0 means 2 s.
+	SettleTimeout time.Duration
 	// RestartDelay is the delay before the first restart of a replicated suite's process that exits; 0
 	// means a second.
 	RestartDelay time.Duration
@@ -56,6 +59,9 @@ func Up(ctx, killNow context.Context, config Config) error {
 	}
 	if config.ReportInterval == 0 {
 		config.ReportInterval = 3 * time.Second
+	}
+	if config.SettleTimeout == 0 {
+		config.SettleTimeout = 2 * time.Second
 	}
 	if config.RestartDelay == 0 {
 		config.RestartDelay = time.Second
@@ -233,7 +239,7 @@ func (r *run) startGroups(ctx, balancing context.Context) error {
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.plan.groups) {
-			r.prober.giveTimeToStart(ctx, r.groups[n])
+			r.prober.giveTimeToStart(ctx, r.groups[n], r.config.SettleTimeout)
 		}
 		if err := r.checkStarted(r.groups[n]); err != nil {
 			return err
