@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -35,10 +36,11 @@ func TestRestoredPermissionResumesStream(t *testing.T) {
 	}
 	store := newFakeStore()
 	elector := newFakeElector(store)
+	const heartbeat = 100 * time.Millisecond // a rejected subscription is retried after five heartbeats
 	serversAs := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, serverURL.Host)} }
-	first := startProcess(t, store, elector, "first", serversAs("first"), nil)
+	first := startProcessWithHeartbeat(t, store, elector, "first", serversAs("first"), nil, heartbeat)
 	first.untilSource(t, sourceLocal)
-	second := startProcess(t, store, elector, "second", serversAs("second"), nil)
+	second := startProcessWithHeartbeat(t, store, elector, "second", serversAs("second"), nil, heartbeat)
 	second.untilSource(t, sourceNATS)
 	for range 2 {
 		if err := srv.ReloadOptions(restrictedOptions(port, "other")); err != nil {

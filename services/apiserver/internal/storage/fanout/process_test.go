@@ -64,6 +64,9 @@ func (p *process) apply(b storage.Batch) error {
 	return err
 }
 
+// processHeartbeat is the heartbeat of processes that need no other.
+const processHeartbeat = 250 * time.Millisecond
+
 func startProcess(
 	t testing.TB,
 	store *fakeStore,
@@ -71,6 +74,19 @@ func startProcess(
 	id string,
 	servers []string,
 	reg prometheus.Registerer,
+) *process {
+	t.Helper()
+	return startProcessWithHeartbeat(t, store, elector, id, servers, reg, processHeartbeat)
+}
+
+func startProcessWithHeartbeat(
+	t testing.TB,
+	store *fakeStore,
+	elector Elector,
+	id string,
+	servers []string,
+	reg prometheus.Registerer,
+	heartbeat time.Duration,
 ) *process {
 	t.Helper()
 	o := NewOptions()
@@ -83,7 +99,7 @@ func startProcess(
 		ID:         id,
 		Logger:     quietLog(),
 		Registerer: reg,
-		Heartbeat:  250 * time.Millisecond,
+		Heartbeat:  heartbeat,
 	})
 	if err != nil {
 		t.Fatal(err)
