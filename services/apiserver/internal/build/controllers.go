@@ -60,7 +60,7 @@ func newControllers(
 ) *controllers {
 	result := &controllers{
 		storageVersions: newStorageVersions(base, caches.catalogs, sets.client, custom.informer),
-		leaderElection:  newLeaderElection(base, caches, sets.client),
+		leaderElection:  newLeaderElection(base, caches, sets.client, options.LeaderElectionRetryPeriod),
 	}
 	endpoints := caches.core("endpoints").Coder
 	enabled := base.gates.Enabled
@@ -180,7 +180,12 @@ func newExtensionInfo(
 // newLeaderElection creates the controller of coordinated leader election. It returns nil if the
 // feature gate is disabled. The controller also runs if lease candidates are not served; it then
 // finds none.
-func newLeaderElection(base *base, caches *caches, client *internalclient.Client) *leaderelection.Controller {
+func newLeaderElection(
+	base *base,
+	caches *caches,
+	client *internalclient.Client,
+	retryPeriod time.Duration,
+) *leaderelection.Controller {
 	if !base.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
 	}
@@ -189,6 +194,8 @@ func newLeaderElection(base *base, caches *caches, client *internalclient.Client
 		Identity: base.host + "_" + uuid.NewString(),
 		Logger:   base.log,
 		Now:      time.Now,
+
+		RetryPeriod: retryPeriod,
 	})
 	candidates := caches.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
 	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store

@@ -50,9 +50,9 @@ func (api *testServer) runCandidate(name, binary, emulation string) *candidate {
 		Lock:          lock,
 		Name:          "example",
 		Coordinated:   true,
-		LeaseDuration: 2 * time.Second,
-		RenewDeadline: time.Second,
-		RetryPeriod:   200 * time.Millisecond,
+		LeaseDuration: time.Second,
+		RenewDeadline: 700 * time.Millisecond,
+		RetryPeriod:   100 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(started.leads) },
 			OnStoppedLeading: func() {},
@@ -104,6 +104,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 			options.Etcd.Backend = config.BackendEtcd
 			options.Etcd.Servers = []string{etcd.Endpoint()}
 			withLeaderElection(t, options)
+			options.LeaderElectionRetryPeriod = 200 * time.Millisecond
 		})
 	}
 	one := replica()

@@ -66,6 +66,9 @@ type Options struct {
 	Host string
 	// WrapSource, if set, wraps the change stream that feeds the watch cache. Tests use it.
 	WrapSource func(watchcache.Source) watchcache.Source
+	// LeaderElectionRetryPeriod is the retry period of coordinated leader election; 0 means its default.
+	// Tests shorten it.
+	LeaderElectionRetryPeriod time.Duration
 
 	flags *options.Sections // set by AddFlags; /flagz shows them
 }

@@ -29,6 +29,9 @@ type Config struct {
 	Identity string
 	Logger   *slog.Logger
 	Now      func() time.Time
+	// RetryPeriod is the time between attempts to acquire or renew the controller's own Lease; 0 means
+	// 2 s.
+	RetryPeriod time.Duration
 }
 
 // Controller elects leaders while its replica holds the controller's own Lease. It is safe for
@@ -57,7 +60,12 @@ func (p namespacedName) candidateRef() internalclient.Ref {
 }
 
 // New returns a Controller. Start it with Run.
-func New(c Config) *Controller { return &Controller{Config: c} }
+func New(c Config) *Controller {
+	if c.RetryPeriod == 0 {
+		c.RetryPeriod = defaultRetryPeriod
+	}
+	return &Controller{Config: c}
+}
 
 // CandidateChanged notifies the Controller that a candidate was written or deleted.
 func (c *Controller) CandidateChanged(namespace, name string) {

@@ -14,9 +14,10 @@ import (
 
 // Durations of the controller's own Lease. They are the defaults of Kubernetes' controllers.
 const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second // a holder that cannot renew the Lease for this long stops
-	retryPeriod   = 2 * time.Second  // between attempts to acquire or renew
+	leaseDuration      = 15 * time.Second
+	renewDeadline      = 10 * time.Second // a holder that cannot renew the Lease for this long stops
+	defaultRetryPeriod = 2 * time.Second
+	releaseTimeout     = 2 * time.Second
 )
 
 // elector competes with the electors of other replicas for a Lease, without coordination by the
@@ -38,7 +39,7 @@ func (e *elector) run(ctx context.Context, work func(context.Context)) error {
 			e.runAsLeader(ctx, work)
 		}
 		select {
-		case <-time.After(retryPeriod):
+		case <-time.After(e.RetryPeriod):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -63,7 +64,7 @@ func (e *elector) runAsLeader(ctx context.Context, work func(context.Context)) {
 		<-done
 		e.release(ctx)
 	}()
-	tick := time.NewTicker(retryPeriod)
+	tick := time.NewTicker(e.RetryPeriod)
 	defer tick.Stop()
 	for renewed := time.Now(); time.Since(renewed) < renewDeadline; {
 		select {
@@ -147,7 +148,7 @@ func (e *elector) durationOf(lease *coordinationv1.Lease) time.Duration {
 // release releases the Lease if this replica holds it, so that another replica can acquire it
 // immediately.
 func (e *elector) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	var lease coordinationv1.Lease
 	if err := e.API.Get(ctx, e.key.leaseRef(), &lease); err != nil || valueOf(lease.Spec.HolderIdentity) != e.Identity {
