@@ -7,7 +7,7 @@
 //
 // The latencies of the probe client and the CPU use of the server are reported, not asserted,
 // because they depend on the machine. The probe client is a separate process with real-time
-// priority, if the test runs as root, and the attackers run at idle priority. The figures then show
+// priority, if the test runs as root, and the attackers run at low priority. The figures then show
 // the server's work and not the attackers', which run on other machines in production. Compare them
 // with the figures of "busy machine", where the attackers' process is as busy and sends no
 // requests. On a machine with other load they mean little, because a server without CPU time is

@@ -67,7 +67,7 @@ func TestAttacksDoNotAffectProbeClient(t *testing.T) {
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
 
 	server, probeProcess := startTarget(t, rand.New(rand.NewPCG(seed, 0)), long)
-	attackAtIdlePriority(t)
+	attackAtLowPriority(t)
 	quiet := server.measureAttack(t, probeProcess, attackTime, attack{name: "no attack"})
 	busy := server.measureAttack(t, probeProcess, attackTime, attack{
 		name:      "busy machine",

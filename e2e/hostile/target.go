@@ -81,16 +81,16 @@ func startTarget(t *testing.T, random *rand.Rand, long bool) (*target, *probePro
 	return started, newProbeProcess(t, started.url, server.PKI.Client("probe"), ordinaryClient, probeTimeout)
 }
 
-// attackAtIdlePriority gives this process, which runs the attackers, only idle CPU time until the
-// test ends. Call it after the server has started, because child processes inherit the priority.
-func attackAtIdlePriority(t *testing.T) {
+// attackAtLowPriority lowers the priority of this process, which runs the attackers, until the test
+// ends. Call it after the server has started, because child processes inherit the priority.
+func attackAtLowPriority(t *testing.T) {
 	t.Helper()
 	if err := lowerPriority(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := restorePriority(); err != nil {
-			t.Log("the following servers start at idle priority: ", err)
+			t.Log("the following servers start at low priority: ", err)
 		}
 	})
 }

@@ -55,7 +55,7 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	} {
 		started.probes = append(started.probes, newProbeProcess(t, started.url, pair, as, tenantProbeTimeout))
 	}
-	attackAtIdlePriority(t)
+	attackAtLowPriority(t)
 	var err error
 	if started.expectedErrors, err = started.sumMetric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
