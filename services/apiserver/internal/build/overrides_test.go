@@ -30,6 +30,17 @@ func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	return server
 }
 
+// stopAfter stops an etcd at the end of the test, after its clients. A server that outlives its etcd
+// waits for timeouts when it stops.
+func stopAfter(t *testing.T, etcd *embedded.Server, clients ...*testServer) {
+	t.Cleanup(func() {
+		for _, client := range clients {
+			client.stop()
+		}
+		etcd.Stop()
+	})
+}
+
 const (
 	eventsPath      = "/api/v1/namespaces/default/events"
 	deploymentsPath = "/apis/apps/v1/namespaces/default/deployments"
@@ -147,7 +158,7 @@ func TestOverriddenResourcesAreStoredInTheirCluster(t *testing.T) {
 	}
 
 	restarted := startSecondEtcd(t, socket, data)
-	t.Cleanup(restarted.Stop)
+	stopAfter(t, restarted, first, second)
 	first.waitUntil("writable", func() bool { return first.send("POST", eventsPath, eventOf("g")).code == 201 })
 	for got := events.next(); got != "ADDED g"; got = events.next() {
 		if got != "ADDED lost" {
@@ -185,7 +196,7 @@ func TestResourcesOfUnavailableOverrideAreNotEmpty(t *testing.T) {
 		t.Errorf("policy with unreadable parameters: got status %d, want the request rejected", response.code)
 	}
 	started := startSecondEtcd(t, socket, filepath.Join(t.TempDir(), "data"))
-	t.Cleanup(started.Stop)
+	stopAfter(t, started, api)
 	api.waitUntil("loaded", func() bool { return api.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
 	api.mustSend(201, "POST", configMaps, configMap("c"))
 	api.mustSend(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
@@ -229,7 +240,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	others := watchOf(api, configMaps+"?watch=true&resourceVersion="+api.get(configMaps).resourceVersion())
 	other.Stop()
 	restarted := startSecondEtcd(t, socket, filepath.Join(dir, "empty"))
-	t.Cleanup(restarted.Stop)
+	stopAfter(t, restarted, api)
 	api.waitUntil("aware of the other history", func() bool { return api.server.stores.overrideClusters[0].cache.Incarnation() == 1 })
 	api.waitUntil("reloaded", func() bool {
 		response := api.get(eventsPath)
