@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
@@ -22,6 +23,7 @@ func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 	server, err := embedded.Start(t.Context(), embedded.Options{
 		DataDir:      data,
 		ListenClient: "unix://" + socket,
+		StopTimeout:  100 * time.Millisecond,
 		Logger:       etcdtest.Logger(t),
 	})
 	if err != nil {
@@ -33,6 +35,7 @@ func startSecondEtcd(t *testing.T, socket, data string) *embedded.Server {
 // stopAfter stops an etcd at the end of the test, after its clients. A server that outlives its etcd
 // waits for timeouts when it stops.
 func stopAfter(t *testing.T, etcd *embedded.Server, clients ...*testServer) {
+	t.Helper()
 	t.Cleanup(func() {
 		for _, client := range clients {
 			client.stop()

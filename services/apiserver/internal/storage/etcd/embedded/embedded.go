@@ -69,6 +69,9 @@ type Options struct {
 	CertFile, KeyFile, ClientCAFile string
 	// QuotaBytes is the database size at which writes are rejected; 0 means DefaultQuota.
 	QuotaBytes int64
+	// StopTimeout bounds how long Stop waits for open requests and watches of other processes; 0 means
+	// etcd's request timeout.
+	StopTimeout time.Duration
 	// Metrics registers the binnacle_embedded_etcd_* metrics; nil leaves them unregistered.
 	Metrics prometheus.Registerer
 	// Logger receives etcd's warnings; nil discards them.
@@ -221,7 +224,7 @@ func (s *Server) Endpoint() string {
 func (s *Server) Err() <-chan error { return s.member.errs }
 
 // Stop shuts down the server. All acknowledged writes are on disk already. Watches that other
-// clients hold open delay it by up to five seconds. It is called once.
+// clients hold open delay it by up to Options.StopTimeout. It is called once.
 func (s *Server) Stop() {
 	s.watches.stop()
 	s.gate.close()

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ type member struct {
 	grpc     *grpc.Server // nil if the member is private
 	errs     chan error
 	serving  sync.WaitGroup
+	// stopTimeout bounds how long stop waits for requests of other processes.
+	stopTimeout time.Duration
 }
 
 // startMember starts a member, which serves gRPC to other processes if opts has an address.
@@ -53,6 +56,7 @@ func startMember(opts Options, log *zap.Logger) (*member, error) {
 		}
 		return nil, err
 	}
+	m.stopTimeout = cmp.Or(opts.StopTimeout, m.server.Cfg.ReqTimeout())
 	m.server.Start()
 	if m.listener != nil {
 		m.grpc = v3rpc.Server(m.server, tlsConfig, nil,
@@ -78,7 +82,7 @@ func (m *member) serve() {
 // closes errs.
 func (m *member) stop() {
 	if m.grpc != nil {
-		force := time.AfterFunc(m.server.Cfg.ReqTimeout(), m.grpc.Stop)
+		force := time.AfterFunc(m.stopTimeout, m.grpc.Stop)
 		m.grpc.GracefulStop()
 		force.Stop()
 		m.listener.Close()
