@@ -148,8 +148,8 @@ func (u *Updater) refresh() {
 	u.changed = false
 	remote := u.remoteDiscovery()
 	isRemote := map[schema.GroupVersion]bool{}
-	for _, customVersion := range remote {
-		isRemote[schema.GroupVersion{Group: customVersion.Group, Version: customVersion.Version}] = true
+	for _, served := range remote {
+		isRemote[schema.GroupVersion{Group: served.Group, Version: served.Version}] = true
 	}
 	var versions []discovery.GroupVersion
 	var groups []openapi.Group
@@ -165,9 +165,10 @@ func (u *Updater) refresh() {
 		groups = append(groups, customVersion.openapi)
 	}
 	versions = append(versions, remote...)
-	for _, customVersion := range u.localDiscovery() {
-		if gv := (schema.GroupVersion{Group: customVersion.Group, Version: customVersion.Version}); u.versions[gv] == nil && !isRemote[gv] {
-			versions = append(versions, customVersion)
+	for _, served := range u.localDiscovery() {
+		gv := schema.GroupVersion{Group: served.Group, Version: served.Version}
+		if u.versions[gv] == nil && !isRemote[gv] {
+			versions = append(versions, served)
 		}
 	}
 	u.discovery.Replace(versions)
