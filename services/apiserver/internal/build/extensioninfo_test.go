@@ -98,31 +98,34 @@ func TestExtensionAuthenticationConfigMapIsRepaired(t *testing.T) {
 func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	var file string
-	api := startServer(t, func(options *config.Options) { file = options.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-	published := func() any {
-		data, _ := api.get(at).field("data").(map[string]any)
-		return data["client-ca-file"]
-	}
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	api.waitUntil("published", func() bool { return published() == string(good) })
-	for name, damage := range map[string]func() error{
-		"half":  func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
-		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
-		"gone":  func() error { return os.Remove(file) },
+	for name, damage := range map[string]func(file string, good []byte) error{
+		"half":  func(file string, good []byte) error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
+		"empty": func(file string, _ []byte) error { return os.WriteFile(file, nil, 0o600) },
+		"gone":  func(file string, _ []byte) error { return os.Remove(file) },
 	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
-		api.mustSend(200, "DELETE", at, "")
-		api.waitUntil(name+", published again", func() bool { return api.get(at).code == 200 })
-		if got := published(); got != string(good) {
-			t.Errorf("%s: got published CA %q, want the valid one", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var file string
+			api := startServer(t, func(options *config.Options) { file = options.Serving.ClientCAFile })
+			published := func() any {
+				data, _ := api.get(at).field("data").(map[string]any)
+				return data["client-ca-file"]
+			}
+			good, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			api.waitUntil("published", func() bool { return published() == string(good) })
+			if err := damage(file, good); err != nil {
+				t.Fatal(err)
+			}
+			api.mustSend(200, "DELETE", at, "")
+			api.waitUntil("published again", func() bool { return api.get(at).code == 200 })
+			if got := published(); got != string(good) {
+				t.Errorf("got published CA %q, want the valid one", got)
+			}
+		})
 	}
 }
 
