@@ -83,15 +83,33 @@ const (
 	// compressed, and take up to a thousand times its size in memory. Kubelets send frames of some
 	// twenty bytes.
 	maxControlFrame = 256
+	// maxReplies is the number of streams of a command: input, output, error output, result and
+	// terminal sizes. A kubelet replies once to each.
+	maxReplies = 5
 )
 
-var errKubeletFrame = errors.New("the SPDY frame of the kubelet is too long")
+// Types of the control frames that have compressed header fields.
+const (
+	typeSynStream = 1
+	typeSynReply  = 2
+	typeHeaders   = 8
+)
 
-// spdyLimiter is a SPDY connection. Reading fails at a frame that exceeds the limits.
+var (
+	errKubeletFrame = errors.New("the SPDY frame of the kubelet is too long")
+	// errKubeletHeaders means that a kubelet opened a stream, sent additional headers of a stream,
+	// or sent too many replies. Stock kubelets do none of these.
+	errKubeletHeaders = errors.New("unexpected SPDY headers of the kubelet")
+)
+
+// spdyLimiter is a SPDY connection. Reading fails at a frame that exceeds the limits. Frames with
+// header fields can only be replies, because the SPDY library keeps all streams that the other side
+// opens, and queues expanded header fields.
 type spdyLimiter struct {
 	net.Conn
-	reader *bufio.Reader
-	unread int // bytes of the current frame that were not read yet
+	reader  *bufio.Reader
+	unread  int // bytes of the current frame that were not read yet
+	replies int
 }
 
 // limitSPDY returns the connection with the limits of frames.
@@ -99,9 +117,9 @@ func limitSPDY(conn net.Conn) net.Conn {
 	return &spdyLimiter{Conn: conn, reader: bufio.NewReader(conn)}
 }
 
-// Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is: type
-// or stream, 4 bytes; flags, 1 byte; length of the rest, 3 bytes. The first bit is set in a control
-// frame.
+// Read implements net.Conn. It never reads beyond the end of a frame. The header of a frame is:
+// stream, or version and type, 4 bytes; flags, 1 byte; length of the rest, 3 bytes. The first bit is
+// set in a control frame.
 func (l *spdyLimiter) Read(data []byte) (int, error) {
 	const headerSize = 8
 	if l.unread == 0 {
@@ -114,9 +132,27 @@ func (l *spdyLimiter) Read(data []byte) (int, error) {
 		if length > MaxKubeletFrame || isControl && length > maxControlFrame {
 			return 0, errKubeletFrame
 		}
+		if isControl {
+			if err := l.checkHeaders(binary.BigEndian.Uint16(head[2:])); err != nil {
+				return 0, err
+			}
+		}
 		l.unread = headerSize + length
 	}
 	n, err := l.reader.Read(data[:min(len(data), l.unread)])
 	l.unread -= n
 	return n, err
+}
+
+// checkHeaders returns an error for a control frame whose header fields a kubelet does not send.
+func (l *spdyLimiter) checkHeaders(frameType uint16) error {
+	switch frameType {
+	case typeSynStream, typeHeaders:
+		return errKubeletHeaders
+	case typeSynReply:
+		if l.replies++; l.replies > maxReplies {
+			return errKubeletHeaders
+		}
+	}
+	return nil
 }
