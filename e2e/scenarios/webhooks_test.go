@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,18 +88,18 @@ func caBundle(t *testing.T, pki *harness.PKI) []byte {
 
 // webhookConfiguration returns a validating webhook for new ConfigMaps.
 func webhookConfiguration(name, url string, data []byte,
-	policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
-	none, second := admissionv1.SideEffectClassNone, int32(2)
-	return &admissionv1.ValidatingWebhookConfiguration{
+	policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	none, second := admissionregistrationv1.SideEffectClassNone, int32(2)
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks: []admissionv1.ValidatingWebhook{{
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name:           name + ".ex.test",
-			ClientConfig:   admissionv1.WebhookClientConfig{URL: &url, CABundle: data},
+			ClientConfig:   admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: data},
 			FailurePolicy:  &policy,
 			TimeoutSeconds: &second,
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule: admissionv1.Rule{
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
 					APIGroups:   []string{""},
 					APIVersions: []string{"v1"},
 					Resources:   []string{"configmaps"},
@@ -124,7 +124,7 @@ func (w *hooked) createObject() error {
 	return err
 }
 
-func (w *hooked) register(configuration *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
+func (w *hooked) register(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) (remove func()) {
 	w.t.Helper()
 	configurations := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	if _, err := configurations.Create(w.t.Context(), configuration, metav1.CreateOptions{}); err != nil {
@@ -147,7 +147,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	firstCA, secondCA := harness.NewPKI(t), harness.NewPKI(t)
 
 	hook := startHook(t, firstCA, "")
-	remove := objects.register(webhookConfiguration("rotated", "https://"+hook.addr+"/", caBundle(t, firstCA), admissionv1.Fail))
+	remove := objects.register(webhookConfiguration("rotated", "https://"+hook.addr+"/", caBundle(t, firstCA), admissionregistrationv1.Fail))
 	if err := objects.createObject(); err != nil {
 		t.Errorf("create with the first certificate: got error %v, want none", err)
 	}
@@ -196,7 +196,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	harness.Eventually(t, time.Minute, "writes after the restart", objects.createObject)
 	remove()
 
-	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
+	for policy, passes := range map[admissionregistrationv1.FailurePolicyType]bool{admissionregistrationv1.Fail: false, admissionregistrationv1.Ignore: true} {
 		remove := objects.register(webhookConfiguration("hangs", "https://"+hook.addr+"/hang", caBundle(t, secondCA), policy))
 		if err := objects.createObject(); (err == nil) != passes ||
 			err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
@@ -208,7 +208,7 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	const many = 50
 	for i := range many {
 		objects.register(webhookConfiguration(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i),
-			caBundle(t, secondCA), admissionv1.Fail))
+			caBundle(t, secondCA), admissionregistrationv1.Fail))
 	}
 	before := hook.requests.Load()
 	if err := objects.createObject(); err != nil || hook.requests.Load()-before != many {
@@ -224,19 +224,19 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	clientset := server.Client()
-	none, fail, ten := admissionv1.SideEffectClassNone, admissionv1.Fail, int32(10)
+	none, fail, ten := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, int32(10)
 	star := []string{"*"}
-	rules := func(groups, resources []string) []admissionv1.RuleWithOperations {
-		return []admissionv1.RuleWithOperations{{
-			Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"},
-			Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources},
+	rules := func(groups, resources []string) []admissionregistrationv1.RuleWithOperations {
+		return []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources},
 		}}
 	}
 	// One service exists without endpoints, the other does not exist.
 	createNamespace(t, clientset, "kueue-system")
-	serviceConfig := func(namespace, name, path string) admissionv1.WebhookClientConfig {
-		return admissionv1.WebhookClientConfig{
-			Service:  &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path},
+	serviceConfig := func(namespace, name, path string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{
+			Service:  &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name, Path: &path},
 			CABundle: caBundle(t, server.PKI),
 		}
 	}
@@ -246,8 +246,8 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		Values:   []string{"true"},
 	}}}
 	if _, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
-		&admissionv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 				Name:                    "webhook.cert-manager.io",
 				ClientConfig:            serviceConfig("cert-manager", "cert-manager-webhook", "/validate"),
 				FailurePolicy:           &fail,
@@ -261,8 +261,8 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
-		&admissionv1.MutatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
+		&admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionregistrationv1.MutatingWebhook{
 				{
 					Name:                    "mpod.kb.io",
 					ClientConfig:            serviceConfig("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"),

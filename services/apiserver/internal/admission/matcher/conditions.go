@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/libs/celenv"
@@ -40,7 +40,7 @@ type condition struct {
 func CompileConditions(
 	compiler *expressions.Compiler,
 	variables expressions.VariableSet,
-	matchConditions []admissionv1.MatchCondition,
+	matchConditions []admissionregistrationv1.MatchCondition,
 	failClosed bool,
 ) *Conditions {
 	if len(matchConditions) == 0 {

@@ -3,7 +3,7 @@ package matcher
 import (
 	"fmt"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -12,7 +12,7 @@ import (
 type Criteria struct {
 	// A request must match one of Rules and none of Exclude. Rules without names match objects of
 	// every name.
-	Rules, Exclude []admissionv1.NamedRuleWithOperations
+	Rules, Exclude []admissionregistrationv1.NamedRuleWithOperations
 	// Exact matches only the versions that a rule names, and not equivalent ones.
 	Exact bool
 	// Namespaces and Objects are selectors; nil selects everything.
@@ -53,8 +53,8 @@ func compileSelector(selector *metav1.LabelSelector) (labels.Selector, error) {
 }
 
 // Unnamed converts rules without names to the type that Criteria expects.
-func Unnamed(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
-	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
+func Unnamed(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
+	out := make([]admissionregistrationv1.NamedRuleWithOperations, len(rules))
 	for i := range rules {
 		out[i].RuleWithOperations = rules[i]
 	}

@@ -3,7 +3,7 @@ package matcher
 import (
 	"context"
 
-	admissionreview "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -17,12 +17,12 @@ import (
 
 // NewAdmissionRequest returns a request as webhooks and policies see it in the version matchedKind.
 // The objects, options and uid are not set.
-func NewAdmissionRequest(req *admission.Request, matchedKind MatchedKind) *admissionreview.AdmissionRequest {
+func NewAdmissionRequest(req *admission.Request, matchedKind MatchedKind) *admissionv1.AdmissionRequest {
 	resource := req.Resource.GVR()
 	requestKind := metav1.GroupVersionKind(req.Kind)
 	requestResource := metav1.GroupVersionResource(resource)
 	dryRun := req.DryRun
-	return &admissionreview.AdmissionRequest{
+	return &admissionv1.AdmissionRequest{
 		Kind:               metav1.GroupVersionKind(matchedKind.Kind),
 		Resource:           metav1.GroupVersionResource(matchedKind.Resource),
 		SubResource:        req.Subresource,
@@ -31,7 +31,7 @@ func NewAdmissionRequest(req *admission.Request, matchedKind MatchedKind) *admis
 		RequestSubResource: req.Subresource,
 		Name:               req.Name,
 		Namespace:          Namespace(req),
-		Operation:          admissionreview.Operation(req.Operation),
+		Operation:          admissionv1.Operation(req.Operation),
 		UserInfo:           request.UserInfo(req.User),
 		DryRun:             &dryRun,
 	}

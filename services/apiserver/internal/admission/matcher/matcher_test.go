@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,19 +63,19 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 
 // parseRule parses "operations groups versions resources", followed by an optional scope and optional
 // names. The elements of a list are separated by commas. "core" is the core group, "-" is no scope.
-func parseRule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
+func parseRule(t *testing.T, text string) admissionregistrationv1.NamedRuleWithOperations {
 	t.Helper()
 	fields := strings.Fields(text)
 	list := func(i int) []string {
 		return strings.Split(strings.ReplaceAll(fields[i], "core", ""), ",")
 	}
-	parsed := admissionv1.NamedRuleWithOperations{}
+	parsed := admissionregistrationv1.NamedRuleWithOperations{}
 	for _, op := range list(0) {
-		parsed.Operations = append(parsed.Operations, admissionv1.OperationType(op))
+		parsed.Operations = append(parsed.Operations, admissionregistrationv1.OperationType(op))
 	}
 	parsed.APIGroups, parsed.APIVersions, parsed.Resources = list(1), list(2), list(3)
 	if len(fields) > 4 && fields[4] != "-" {
-		scope := admissionv1.ScopeType(fields[4])
+		scope := admissionregistrationv1.ScopeType(fields[4])
 		parsed.Scope = &scope
 	}
 	if len(fields) > 5 {
@@ -402,9 +402,9 @@ func TestConditionsMatchIfAllAreTrue(t *testing.T) {
 			wantErr:    "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded",
 		},
 	} {
-		var list []admissionv1.MatchCondition
+		var list []admissionregistrationv1.MatchCondition
 		for i, e := range test.conditions {
-			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+			list = append(list, admissionregistrationv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
 		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !test.failOpen)
 		ok, falseCondition, err := conditions.Match(t.Context(), in)

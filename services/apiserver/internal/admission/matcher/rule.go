@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
@@ -15,10 +15,10 @@ const wildcard = "*"
 
 // rule is a compiled rule of Criteria.
 type rule struct {
-	operations       []admissionv1.OperationType
+	operations       []admissionregistrationv1.OperationType
 	groups, versions []string
 	resources        []resourcePattern
-	scope            admissionv1.ScopeType
+	scope            admissionregistrationv1.ScopeType
 	names            []string
 }
 
@@ -26,7 +26,7 @@ type rule struct {
 // subresource status. subresource is empty for a resource itself. Both may be "*".
 type resourcePattern struct{ resource, subresource string }
 
-func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
+func compileRules(rules []admissionregistrationv1.NamedRuleWithOperations) []rule {
 	out := make([]rule, len(rules))
 	for i := range rules {
 		r := &rules[i]
@@ -34,7 +34,7 @@ func compileRules(rules []admissionv1.NamedRuleWithOperations) []rule {
 			operations: r.Operations,
 			groups:     r.APIGroups,
 			versions:   r.APIVersions,
-			scope:      admissionv1.AllScopes,
+			scope:      admissionregistrationv1.AllScopes,
 			names:      r.ResourceNames,
 		}
 		if r.Scope != nil {
@@ -60,7 +60,7 @@ func containsOrWildcard(values []string, value string) bool {
 }
 
 func (r *rule) matchesOperation(op admission.Operation) bool {
-	return slices.Contains(r.operations, admissionv1.OperationAll) || slices.Contains(r.operations, admissionv1.OperationType(op))
+	return slices.Contains(r.operations, admissionregistrationv1.OperationAll) || slices.Contains(r.operations, admissionregistrationv1.OperationType(op))
 }
 
 func (r *rule) matchesResource(resource, subresource string) bool {
@@ -75,9 +75,9 @@ func (r *rule) matchesResource(resource, subresource string) bool {
 // matchesScope reports whether the scope of the rule includes requests with or without a namespace.
 func (r *rule) matchesScope(namespaced bool) bool {
 	switch r.scope {
-	case admissionv1.NamespacedScope:
+	case admissionregistrationv1.NamespacedScope:
 		return namespaced
-	case admissionv1.ClusterScope:
+	case admissionregistrationv1.ClusterScope:
 		return !namespaced
 	}
 	return true

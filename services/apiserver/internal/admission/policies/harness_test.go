@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -274,8 +274,8 @@ func newFixtureWith(t testing.TB, change func(*dependencies), storedJSON ...stri
 	}
 	out.validating = policies.NewValidating(changed(
 		policies.ValidatingPolicies,
-		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
-		admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
+		admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
+		admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
 	))
 	out.mutating = policies.NewMutating(changed(
 		policies.MutatingPolicies,

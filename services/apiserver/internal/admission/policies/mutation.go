@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -44,8 +44,8 @@ func newMutatingPolicy(
 ) *policy {
 	out := &policy{
 		name:     apiPolicy.Name,
-		params:   (*admissionv1.ParamKind)(apiPolicy.Spec.ParamKind),
-		reinvoke: apiPolicy.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		params:   (*admissionregistrationv1.ParamKind)(apiPolicy.Spec.ParamKind),
+		reinvoke: apiPolicy.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
 		ignore:   apiPolicy.Spec.FailurePolicy != nil && *apiPolicy.Spec.FailurePolicy == alphav1.Ignore,
 	}
 	out.criteria, out.err = compileCriteria(policyform.Match(apiPolicy.Spec.MatchConstraints))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -42,12 +42,12 @@ func NewParameters(
 // reference is the paramRef of a binding with its compiled selector, which is nil if the paramRef
 // has none.
 type reference struct {
-	*admissionv1.ParamRef
+	*admissionregistrationv1.ParamRef
 	selector labels.Selector
 	err      error // of parsing the selector
 }
 
-func referenceOf(ref *admissionv1.ParamRef) *reference {
+func referenceOf(ref *admissionregistrationv1.ParamRef) *reference {
 	if ref == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func referenceOf(ref *admissionv1.ParamRef) *reference {
 
 // resourceFor returns the resource of a policy's parameter kind, or nil if paramKind is
 // nil.
-func (p *Parameters) resourceFor(paramKind *admissionv1.ParamKind) (*apiset.Resource, error) {
+func (p *Parameters) resourceFor(paramKind *admissionregistrationv1.ParamKind) (*apiset.Resource, error) {
 	if paramKind == nil {
 		return nil, nil
 	}
@@ -128,7 +128,7 @@ func (p *Parameters) forBinding(
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 && ref.ParameterNotFoundAction != nil && *ref.ParameterNotFoundAction == admissionv1.DenyAction {
+	if len(found) == 0 && ref.ParameterNotFoundAction != nil && *ref.ParameterNotFoundAction == admissionregistrationv1.DenyAction {
 		return nil, errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
 	}
 	return found, nil

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,7 +147,7 @@ const throttled = -1
 // It returns throttled if the limiter rejects the request.
 func (f *fixture) lookup(name string) (size int) {
 	f.t.Helper()
-	ref := &admissionv1.ParamRef{Name: name}
+	ref := &admissionregistrationv1.ParamRef{Name: name}
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
@@ -357,7 +357,7 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 	fixture := newFixture(t)
 	fixture.put("a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
-	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
+	ref := referenceOf(&admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}})
 	found, err := fixture.params.forBinding(ctx, fixture.kind, ref, "default")
 	if err != nil || len(found) != 1 {
 		t.Fatalf("got %d parameters and error %v, want one and no error", len(found), err)
@@ -415,7 +415,7 @@ func TestCorruptParameterFailsSelector(t *testing.T) {
 		},
 	})
 	fixture.put("c", 1000) // an intact object after the corrupt one
-	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
+	ref := referenceOf(&admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
 	if found, err := fixture.params.forBinding(t.Context(), fixture.kind, ref, "default"); err == nil ||
 		!strings.Contains(err.Error(), "corrupt data") {
 		t.Errorf("got %d parameters, %v; want an error about the corrupt object", len(found), err)

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/celenv"
@@ -16,7 +16,7 @@ import (
 // policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled on first use.
 type policy struct {
 	name     string
-	params   *admissionv1.ParamKind
+	params   *admissionregistrationv1.ParamKind
 	criteria *matcher.CompiledCriteria // of the match constraints
 	// ignore admits requests that the policy cannot evaluate.
 	ignore bool
@@ -68,13 +68,13 @@ type variables struct {
 
 // newValidatingPolicy returns a policy that compiles its expressions on first use.
 func newValidatingPolicy(
-	apiPolicy *admissionv1.ValidatingAdmissionPolicy,
+	apiPolicy *admissionregistrationv1.ValidatingAdmissionPolicy,
 	programs func() (*expressions.Programs, *expressions.Compiler, error),
 ) *policy {
 	out := &policy{
 		name:   apiPolicy.Name,
 		params: apiPolicy.Spec.ParamKind,
-		ignore: apiPolicy.Spec.FailurePolicy != nil && *apiPolicy.Spec.FailurePolicy == admissionv1.Ignore,
+		ignore: apiPolicy.Spec.FailurePolicy != nil && *apiPolicy.Spec.FailurePolicy == admissionregistrationv1.Ignore,
 	}
 	out.criteria, out.err = compileCriteria(apiPolicy.Spec.MatchConstraints)
 	shared, compiler, err := programs()
@@ -88,12 +88,12 @@ func newValidatingPolicy(
 // compileCriteria compiles the match constraints of a policy or binding. Missing constraints
 // match everything. If a selector is invalid, compileCriteria returns the error and criteria without the
 // selectors.
-func compileCriteria(constraints *admissionv1.MatchResources) (*matcher.CompiledCriteria, error) {
+func compileCriteria(constraints *admissionregistrationv1.MatchResources) (*matcher.CompiledCriteria, error) {
 	if constraints == nil {
-		constraints = &admissionv1.MatchResources{}
+		constraints = &admissionregistrationv1.MatchResources{}
 	}
 	criteria := matcher.Criteria{
-		Rules: constraints.ResourceRules, Exclude: constraints.ExcludeResourceRules, Exact: constraints.MatchPolicy != nil && *constraints.MatchPolicy == admissionv1.Exact,
+		Rules: constraints.ResourceRules, Exclude: constraints.ExcludeResourceRules, Exact: constraints.MatchPolicy != nil && *constraints.MatchPolicy == admissionregistrationv1.Exact,
 		Namespaces: constraints.NamespaceSelector, Objects: constraints.ObjectSelector,
 	}
 	compiledCriteria, err := matcher.Compile(criteria)
@@ -107,12 +107,12 @@ func compileCriteria(constraints *admissionv1.MatchResources) (*matcher.Compiled
 
 // compileValidations compiles the expressions of a validating policy.
 func compileValidations(
-	spec *admissionv1.ValidatingAdmissionPolicySpec,
+	spec *admissionregistrationv1.ValidatingAdmissionPolicySpec,
 	shared *expressions.Programs,
 	compiler *expressions.Compiler,
 ) *rules {
 	available := expressions.VariableSet{Params: spec.ParamKind != nil, Authorizer: true}
-	failClosed := spec.FailurePolicy == nil || *spec.FailurePolicy == admissionv1.Fail
+	failClosed := spec.FailurePolicy == nil || *spec.FailurePolicy == admissionregistrationv1.Fail
 	out := &rules{conditions: matcher.CompileConditions(compiler, available, spec.MatchConditions, failClosed)}
 	scope := shared.Scope()
 	out.variables = compileVariables(scope, available, spec.Variables)
@@ -142,7 +142,7 @@ func compileValidations(
 
 // compileVariables compiles the variables of a policy and declares them in the scope, so that
 // expressions compiled later can use them.
-func compileVariables(scope *expressions.Scope, available expressions.VariableSet, list []admissionv1.Variable) variables {
+func compileVariables(scope *expressions.Scope, available expressions.VariableSet, list []admissionregistrationv1.Variable) variables {
 	out := variables{programs: map[string]program{}}
 	for i := range list {
 		v := &list[i]
@@ -173,10 +173,10 @@ type binding struct {
 	criteria *matcher.CompiledCriteria
 	err      error
 	// actions holds the actions of a validating binding.
-	actions []admissionv1.ValidationAction
+	actions []admissionregistrationv1.ValidationAction
 }
 
-func newValidatingBinding(apiBinding *admissionv1.ValidatingAdmissionPolicyBinding) *binding {
+func newValidatingBinding(apiBinding *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *binding {
 	out := &binding{
 		name:       apiBinding.Name,
 		policyName: apiBinding.Spec.PolicyName,

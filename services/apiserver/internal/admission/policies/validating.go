@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,10 +33,10 @@ func NewValidating(config Config, policies, bindings admission.Source) *Validati
 	validating := &Validating{Config: config}
 	validating.policies = newPolicySet(&validating.Config, policies, bindings,
 		func(o metav1.Object) *policy {
-			return newValidatingPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), config.Programs)
+			return newValidatingPolicy(o.(*admissionregistrationv1.ValidatingAdmissionPolicy), config.Programs)
 		},
 		func(o metav1.Object) *binding {
-			return newValidatingBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
+			return newValidatingBinding(o.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding))
 		})
 	return validating
 }
@@ -201,14 +201,14 @@ func (e *validatingEvaluation) applyActions(policy *policy, binding *binding, in
 	}
 	for _, action := range binding.actions {
 		switch action {
-		case admissionv1.Deny:
+		case admissionregistrationv1.Deny:
 			e.Metrics.observe(policy.name, binding.name, result.class, denied, result.duration)
 			e.rejections = append(e.rejections, rejection{policy: policy.name, binding: binding.name, message: result.message, reason: result.reason})
-		case admissionv1.Warn:
+		case admissionregistrationv1.Warn:
 			e.Metrics.observe(policy.name, binding.name, result.class, warned, result.duration)
 			request.Warn(e.ctx,
 				fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", policy.name, binding.name, result.message))
-		case admissionv1.Audit:
+		case admissionregistrationv1.Audit:
 			e.Metrics.observe(policy.name, binding.name, result.class, audited, result.duration)
 			e.annotateFailure(policy, binding, index, result.message)
 		}
@@ -221,11 +221,11 @@ const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 // annotateFailure adds the audit annotation failureKey to the request.
 func (e *validatingEvaluation) annotateFailure(policy *policy, binding *binding, index int, message string) {
 	type failure struct {
-		Message           string                         `json:"message"`
-		Policy            string                         `json:"policy"`
-		Binding           string                         `json:"binding"`
-		ExpressionIndex   int                            `json:"expressionIndex"`
-		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
+		Message           string                                     `json:"message"`
+		Policy            string                                     `json:"policy"`
+		Binding           string                                     `json:"binding"`
+		ExpressionIndex   int                                        `json:"expressionIndex"`
+		ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions"`
 	}
 	if data, err := json.Marshal([]failure{{Message: message, Policy: policy.name, Binding: binding.name, ExpressionIndex: index, ValidationActions: binding.actions}}); err == nil {
 		e.request.Annotate(failureKey, string(data))

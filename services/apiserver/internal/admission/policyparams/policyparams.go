@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,12 +34,12 @@ type Plugin struct {
 	// ParamKind returns the parameter kind of a policy, which is a MutatingAdmissionPolicy if
 	// mutates is set, and a ValidatingAdmissionPolicy otherwise. It returns nil if the policy has
 	// no parameters or does not exist.
-	ParamKind func(ctx context.Context, name string, mutates bool) (*admissionv1.ParamKind, error)
+	ParamKind func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error)
 }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
-	if req.Resource.Group != admissionv1.GroupName || req.Subresource != "" {
+	if req.Resource.Group != admissionregistrationv1.GroupName || req.Subresource != "" {
 		return nil
 	}
 	if req.Operation != admission.Create && req.Operation != admission.Update {
@@ -49,19 +49,19 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 		return nil
 	}
 	switch o := req.Object.(type) {
-	case *admissionv1.ValidatingAdmissionPolicy:
-		var old *admissionv1.ParamKind
-		if oldPolicy, ok := req.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
+	case *admissionregistrationv1.ValidatingAdmissionPolicy:
+		var old *admissionregistrationv1.ParamKind
+		if oldPolicy, ok := req.OldObject.(*admissionregistrationv1.ValidatingAdmissionPolicy); ok {
 			old = oldPolicy.Spec.ParamKind
 		}
 		return p.checkPolicy(ctx, req, o.Spec.ParamKind, old)
 	case *alphav1.MutatingAdmissionPolicy:
-		var old *admissionv1.ParamKind
+		var old *admissionregistrationv1.ParamKind
 		if oldPolicy, ok := req.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
-			old = (*admissionv1.ParamKind)(oldPolicy.Spec.ParamKind)
+			old = (*admissionregistrationv1.ParamKind)(oldPolicy.Spec.ParamKind)
 		}
-		return p.checkPolicy(ctx, req, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
-	case *admissionv1.ValidatingAdmissionPolicyBinding:
+		return p.checkPolicy(ctx, req, (*admissionregistrationv1.ParamKind)(o.Spec.ParamKind), old)
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
 		return p.checkBinding(ctx, req, o.Spec.PolicyName, false, o.Spec.ParamRef)
 	case *alphav1.MutatingAdmissionPolicyBinding:
 		return p.checkBinding(ctx, req, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
@@ -71,7 +71,7 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 
 // checkPolicy returns an error unless the writer of a policy may get all objects of its parameter
 // kind. An update that does not change the kind needs no permission.
-func (p *Plugin) checkPolicy(ctx context.Context, req *admission.Request, kind, old *admissionv1.ParamKind) error {
+func (p *Plugin) checkPolicy(ctx context.Context, req *admission.Request, kind, old *admissionregistrationv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *Plugin) checkBinding(
 	req *admission.Request,
 	policy string,
 	mutates bool,
-	ref *admissionv1.ParamRef,
+	ref *admissionregistrationv1.ParamRef,
 ) error {
 	if ref == nil {
 		return nil
@@ -111,7 +111,7 @@ func (p *Plugin) checkBinding(
 
 // readAttributes returns the authorization attributes for reading parameters of a kind. If the kind
 // is nil or not served, the user needs access to all resources.
-func (p *Plugin) readAttributes(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
+func (p *Plugin) readAttributes(r *admission.Request, kind *admissionregistrationv1.ParamKind) *authorizer.Attributes {
 	target := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {
 		return target

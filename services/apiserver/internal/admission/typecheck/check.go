@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -91,20 +91,20 @@ type matchedKind struct {
 
 // warnings returns the type errors in a policy's validations and message expressions, in order. The
 // total size is bounded by maxWarnings.
-func (c *checker) warnings(policy *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
+func (c *checker) warnings(policy *admissionregistrationv1.ValidatingAdmissionPolicySpec) []admissionregistrationv1.ExpressionWarning {
 	variables := expressions.VariableSet{Params: policy.ParamKind != nil, Authorizer: true}
 	kinds := c.matchedKinds(policy, variables)
 	if len(kinds) == 0 {
 		return nil
 	}
-	var out []admissionv1.ExpressionWarning
+	var out []admissionregistrationv1.ExpressionWarning
 	remaining := maxWarnings
 	report := func(i int, field, expression string) {
 		if remaining <= 0 {
 			return
 		}
 		if text := typeErrors(kinds, variables, expression); text != "" {
-			out = append(out, admissionv1.ExpressionWarning{FieldRef: fmt.Sprintf("spec.validations[%d].%s", i, field), Warning: text})
+			out = append(out, admissionregistrationv1.ExpressionWarning{FieldRef: fmt.Sprintf("spec.validations[%d].%s", i, field), Warning: text})
 			remaining -= len(text)
 		}
 	}
@@ -119,7 +119,7 @@ func (c *checker) warnings(policy *admissionv1.ValidatingAdmissionPolicySpec) []
 }
 
 // matchedKinds returns the kinds that a policy names and that have a schema.
-func (c *checker) matchedKinds(policy *admissionv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []matchedKind {
+func (c *checker) matchedKinds(policy *admissionregistrationv1.ValidatingAdmissionPolicySpec, variables expressions.VariableSet) []matchedKind {
 	var params declaredTypes
 	if kind := paramKind(policy.ParamKind); !kind.Empty() {
 		params, _ = c.typesOf(typeKey{kind: kind, param: true})
@@ -174,7 +174,7 @@ var typeNumber = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
 // equalWarnings reports whether two lists of warnings are equal. It ignores the numbers in type
 // names, because some writers generate new ones each time.
-func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
+func equalWarnings(a, b []admissionregistrationv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -71,14 +71,14 @@ func newResolver(t *testing.T) *resolver {
 }
 
 // matchResources returns rules for resources written as group/version/resource.
-func matchResources(resources ...string) *admissionv1.MatchResources {
-	out := &admissionv1.MatchResources{}
+func matchResources(resources ...string) *admissionregistrationv1.MatchResources {
+	out := &admissionregistrationv1.MatchResources{}
 	for _, resource := range resources {
 		parts := strings.SplitN(resource, "/", 3)
 		out.ResourceRules = append(
 			out.ResourceRules,
-			admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
-				Rule: admissionv1.Rule{
+			admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Rule: admissionregistrationv1.Rule{
 					APIGroups:   strings.Split(parts[0], ","),
 					APIVersions: strings.Split(parts[1], ","),
 					Resources:   strings.Split(parts[2], ","),
@@ -237,19 +237,19 @@ func TestIllTypedExpressionsCauseWarnings(t *testing.T) {
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			policy := &admissionv1.ValidatingAdmissionPolicySpec{
+			policy := &admissionregistrationv1.ValidatingAdmissionPolicySpec{
 				MatchConstraints: matchResources(test.rule),
-				Validations:      []admissionv1.Validation{{Expression: "true"}, {Expression: test.expression}},
+				Validations:      []admissionregistrationv1.Validation{{Expression: "true"}, {Expression: test.expression}},
 			}
 			if test.paramKind != "" {
-				policy.ParamKind = &admissionv1.ParamKind{APIVersion: test.paramAPIVersion, Kind: test.paramKind}
+				policy.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: test.paramAPIVersion, Kind: test.paramKind}
 			}
 			for pair := range slices.Chunk(test.variables, 2) {
-				policy.Variables = append(policy.Variables, admissionv1.Variable{Name: pair[0], Expression: pair[1]})
+				policy.Variables = append(policy.Variables, admissionregistrationv1.Variable{Name: pair[0], Expression: pair[1]})
 			}
-			var want []admissionv1.ExpressionWarning
+			var want []admissionregistrationv1.ExpressionWarning
 			if test.want != "" {
-				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.want}}
+				want = []admissionregistrationv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.want}}
 			}
 			if got := newChecker(compiler, schemas).warnings(policy); !slices.Equal(got, want) {
 				t.Errorf("got warnings %q, want %q", got, want)
@@ -265,7 +265,7 @@ func TestMessageExpressionsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods"), Validations: []admissionv1.Validation{
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods"), Validations: []admissionregistrationv1.Validation{
 		{Expression: "object.a", MessageExpression: "object.b"},
 		{Expression: "true", MessageExpression: "object.metadata.name"},
 		{Expression: "object.c"},
@@ -350,10 +350,10 @@ func TestWarningsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := &admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods,services,secrets,configmaps")}
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: matchResources("/v1/pods,services,secrets,configmaps")}
 	expression := strings.TrimSuffix(strings.Repeat("object.a + ", 90), " + ") + " == 0"
 	for range 60 {
-		policy.Validations = append(policy.Validations, admissionv1.Validation{Expression: expression})
+		policy.Validations = append(policy.Validations, admissionregistrationv1.Validation{Expression: expression})
 	}
 	total := 0
 	for _, warning := range newChecker(compiler, newResolver(t)).warnings(policy) {
@@ -371,8 +371,8 @@ func TestWarningsAreBounded(t *testing.T) {
 // TestWarningsAreComparedWithoutTypeNumbers checks that warnings are equal if only the numbers
 // in names of generated types, such as Pod0, differ.
 func TestWarningsAreComparedWithoutTypeNumbers(t *testing.T) {
-	warning := func(text string) []admissionv1.ExpressionWarning {
-		return []admissionv1.ExpressionWarning{{FieldRef: "f", Warning: text}}
+	warning := func(text string) []admissionregistrationv1.ExpressionWarning {
+		return []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: text}}
 	}
 	const ours = "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(Pod0.spec, string)'\n"
 	for text, want := range map[string]bool{

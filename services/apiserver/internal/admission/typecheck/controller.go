@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,14 +27,14 @@ const Manager = "validatingadmissionpolicy-status"
 type Client interface {
 	// ApplyStatus applies the desired status of a policy by server-side apply. It fails if another
 	// replica, which may know newer definitions, has written the policy since.
-	ApplyStatus(ctx context.Context, policy *admissionv1.ValidatingAdmissionPolicy, desired admissionv1.ValidatingAdmissionPolicyStatus) error
+	ApplyStatus(ctx context.Context, policy *admissionregistrationv1.ValidatingAdmissionPolicy, desired admissionregistrationv1.ValidatingAdmissionPolicyStatus) error
 }
 
 // Config holds the dependencies of a Controller.
 type Config struct {
 	// Policies is the watch cache of policies. Decode decodes an entry.
 	Policies *watchcache.Store
-	Decode   func(*objects.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
+	Decode   func(*objects.Entry) (*admissionregistrationv1.ValidatingAdmissionPolicy, error)
 	// Schemas returns the schemas of the served kinds. WaitForRevision waits until they contain the
 	// definitions up to a revision.
 	Schemas         func() Schemas
@@ -207,7 +207,7 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 		c.done[name] = state
 		return nil
 	}
-	var current []admissionv1.ExpressionWarning
+	var current []admissionregistrationv1.ExpressionWarning
 	if policy.Status.TypeChecking != nil { // nil if an empty list was applied before
 		current = policy.Status.TypeChecking.ExpressionWarnings
 	}
@@ -223,8 +223,8 @@ func (c *Controller) writeStatus(ctx context.Context, checker *checker, name str
 // warningsWithoutPanic is warnings, but it converts a panic of the CEL compiler into an error,
 // because expressions are arbitrary user input.
 func (c *checker) warningsWithoutPanic(
-	policy *admissionv1.ValidatingAdmissionPolicySpec,
-) (warnings []admissionv1.ExpressionWarning, err error) {
+	policy *admissionregistrationv1.ValidatingAdmissionPolicySpec,
+) (warnings []admissionregistrationv1.ExpressionWarning, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
@@ -235,11 +235,11 @@ func (c *checker) warningsWithoutPanic(
 
 // statusFor returns the desired status of a policy.
 func statusFor(
-	policy *admissionv1.ValidatingAdmissionPolicy,
-	warnings []admissionv1.ExpressionWarning,
-) admissionv1.ValidatingAdmissionPolicyStatus {
-	return admissionv1.ValidatingAdmissionPolicyStatus{
+	policy *admissionregistrationv1.ValidatingAdmissionPolicy,
+	warnings []admissionregistrationv1.ExpressionWarning,
+) admissionregistrationv1.ValidatingAdmissionPolicyStatus {
+	return admissionregistrationv1.ValidatingAdmissionPolicyStatus{
 		ObservedGeneration: policy.Generation,
-		TypeChecking:       &admissionv1.TypeChecking{ExpressionWarnings: warnings},
+		TypeChecking:       &admissionregistrationv1.TypeChecking{ExpressionWarnings: warnings},
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -28,7 +28,7 @@ const wildcard = "*"
 // and kind. These are the kinds of the resources that the policy's rules name. Wildcards and
 // subresources are skipped. kinds is Schemas.Kinds.
 func kindsOf(
-	constraints *admissionv1.MatchResources,
+	constraints *admissionregistrationv1.MatchResources,
 	kinds func(group, version, resource string) []schema.GroupVersionKind,
 ) []schema.GroupVersionKind {
 	if constraints == nil {
@@ -52,7 +52,7 @@ func kindsOf(
 // kindsOfRule returns the kinds that a rule names. It returns none if a group or version contains a
 // wildcard. It adds the number of its lookups to *lookups. full reports that a limit was reached.
 func kindsOfRule(
-	rule *admissionv1.Rule,
+	rule *admissionregistrationv1.Rule,
 	lookups *int,
 	kinds func(group, version, resource string) []schema.GroupVersionKind,
 ) (found []schema.GroupVersionKind, full bool) {
@@ -88,7 +88,7 @@ func hasWildcard(list []string) bool {
 
 // paramKind returns the kind of a policy's parameters. It is empty if the policy has none or the
 // apiVersion is invalid.
-func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
+func paramKind(k *admissionregistrationv1.ParamKind) schema.GroupVersionKind {
 	if k == nil {
 		return schema.GroupVersionKind{}
 	}
@@ -102,14 +102,14 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 // mayUse reports whether the result of checking a policy may depend on the schema of a resource,
 // because the resource may be the policy's parameter kind or match one of its rules. It may return
 // true without need, which only causes another check.
-func mayUse(policy *admissionv1.ValidatingAdmissionPolicySpec, resource schema.GroupResource) bool {
+func mayUse(policy *admissionregistrationv1.ValidatingAdmissionPolicySpec, resource schema.GroupResource) bool {
 	if paramKind(policy.ParamKind).Group == resource.Group {
 		return true
 	}
 	if policy.MatchConstraints == nil {
 		return false
 	}
-	return slices.ContainsFunc(policy.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
+	return slices.ContainsFunc(policy.MatchConstraints.ResourceRules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
 		// The core group stands for every group (see Schemas.Kinds).
 		return slices.Contains(rule.APIGroups, resource.Group) ||
 			slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, resource.Resource)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -74,9 +74,11 @@ func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 // that an invalid configuration fails before any connection.
 func TestClientDialsConfiguredAddress(t *testing.T) {
 	const port = int32(8443)
-	url := func(u string) admissionv1.WebhookClientConfig { return admissionv1.WebhookClientConfig{URL: &u} }
-	service := func(name string) admissionv1.WebhookClientConfig {
-		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: name}}
+	url := func(u string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{URL: &u}
+	}
+	service := func(name string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: name}}
 	}
 	withPortAndPath := service("h")
 	withPortAndPath.Service.Port, withPortAndPath.Service.Path = new(int32), new(string)
@@ -90,7 +92,7 @@ func TestClientDialsConfiguredAddress(t *testing.T) {
 	partlyUnsupported.users.AuthInfos["h.ns.svc:8443"] = &clientcmdapi.AuthInfo{Token: "t"}
 	const unsupported = "auth provider not supported"
 	for name, test := range map[string]struct {
-		config     admissionv1.WebhookClientConfig
+		config     admissionregistrationv1.WebhookClientConfig
 		users      *Credentials
 		wantDialed string // dialer and address
 		wantPath   string

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -28,17 +28,17 @@ func TestResponseWithTooManyValuesFails(t *testing.T) {
 		"values of an unknown field": `"allowed":true,"x":[{}` + many + `]`,
 	} {
 		server := serve(t, func(http.ResponseWriter, receivedReview) string { return response })
-		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
+		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
 			fixture := start(
 				t,
 				validatingConfiguration(
 					"a",
 					server.clientConfig("/"),
-					func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy },
+					func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &policy },
 				),
 			)
 			err := fixture.chain.Validate(t.Context(), fixture.request())
-			if policy == admissionv1.Ignore {
+			if policy == admissionregistrationv1.Ignore {
 				if err != nil {
 					t.Errorf("many %s, failurePolicy Ignore: got error %v, want none", name, err)
 				}
@@ -141,15 +141,15 @@ func TestReviewRequestsShareObjects(t *testing.T) {
 	}))
 	defer httpServer.Close()
 	server := &webhookServer{Server: httpServer}
-	var configurations []*admissionv1.ValidatingWebhookConfiguration
-	ignorePolicy, seconds := admissionv1.Ignore, int32(30)
+	var configurations []*admissionregistrationv1.ValidatingWebhookConfiguration
+	ignorePolicy, seconds := admissionregistrationv1.Ignore, int32(30)
 	for i := range webhookCount {
 		configurations = append(
 			configurations,
 			validatingConfiguration(
 				fmt.Sprint("a", i),
 				server.clientConfig(fmt.Sprint("/", i)),
-				func(w *admissionv1.ValidatingWebhook) {
+				func(w *admissionregistrationv1.ValidatingWebhook) {
 					w.FailurePolicy, w.TimeoutSeconds = &ignorePolicy, &seconds
 				},
 			),

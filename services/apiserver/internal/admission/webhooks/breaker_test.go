@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/libs/pipetest"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
@@ -100,17 +100,17 @@ func newFixture(t *testing.T, changes ...func(*webhook)) *fixture {
 	}
 	t.Cleanup(out.dispatcher.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	url, none := server.URL, admissionv1.SideEffectClassNone
-	configured := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
+	url, none := server.URL, admissionregistrationv1.SideEffectClassNone
+	configured := webhook{ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 		Name:                    "h.ex.test",
 		AdmissionReviewVersions: []string{"v1"},
 		SideEffects:             &none,
-		ClientConfig:            admissionv1.WebhookClientConfig{URL: &url, CABundle: ca},
+		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: ca},
 	}}
 	for _, change := range changes {
 		change(&configured)
 	}
-	out.hook = compileHook(nil, &admissionv1.ValidatingWebhookConfiguration{}, &configured)
+	out.hook = compileHook(nil, &admissionregistrationv1.ValidatingWebhookConfiguration{}, &configured)
 	out.hook.caller = out.dispatcher.clients.callerFor("h", out.hook, configured.ClientConfig)
 	return out
 }
@@ -202,7 +202,7 @@ func breakerStaysClosedAfterOtherFailures(t *testing.T) {
 	const enoughToOpen = failureThreshold + 1
 
 	// 1. Failures of a webhook with failurePolicy Ignore.
-	ignorePolicy := admissionv1.Ignore
+	ignorePolicy := admissionregistrationv1.Ignore
 	fixture := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignorePolicy })
 	fixture.requireCalls("has failurePolicy Ignore", enoughToOpen, callFailed)
 

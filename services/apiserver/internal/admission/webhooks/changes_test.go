@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +29,7 @@ func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	unreachable := closed.clientConfig("/")
 	closed.Close()
 	fixture := start(t, validatingConfiguration("a", unreachable))
-	encode := func(c *admissionv1.ValidatingWebhookConfiguration) []byte {
+	encode := func(c *admissionregistrationv1.ValidatingWebhookConfiguration) []byte {
 		c.UID = "u"
 		value, err := json.Marshal(c)
 		if err != nil {
@@ -86,7 +86,7 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 			validatingConfiguration(
 				"h",
 				server.clientConfig("/"),
-				func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds },
+				func(w *admissionregistrationv1.ValidatingWebhook) { w.TimeoutSeconds = seconds },
 			),
 		)
 		server.forgetRequests()
@@ -101,11 +101,11 @@ func TestWebhookReceivesTimeout(t *testing.T) {
 // compiler is available.
 func TestConditionsFailWithoutCompiler(t *testing.T) {
 	server := serve(t, respondAllowed)
-	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
+	for policy, want := range map[admissionregistrationv1.FailurePolicyType]string{admissionregistrationv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionregistrationv1.Ignore: ""} {
 		fixture := startWith(t, func(c *webhooks.Config) {
 			c.Compiler = func() (*expressions.Compiler, error) { return nil, errors.New("broken") }
-		}, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
-			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
+		}, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionregistrationv1.ValidatingWebhook) {
+			w.FailurePolicy, w.MatchConditions = &policy, []admissionregistrationv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
 		if got := statusText(fixture.validate()); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("failurePolicy %s: got error %q, want %q", policy, got, want)
@@ -119,10 +119,10 @@ func TestConditionsFailWithoutCompiler(t *testing.T) {
 // TestWebhookSeesMatchingVersion checks that a webhook sees the version that its rules name, and
 // that its patch applies. A failed conversion rejects the request, regardless of the failurePolicy.
 func TestWebhookSeesMatchingVersion(t *testing.T) {
-	ignorePolicy := admissionv1.Ignore
-	rules := []admissionv1.RuleWithOperations{{
-		Operations: []admissionv1.OperationType{"*"},
-		Rule:       admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}},
+	ignorePolicy := admissionregistrationv1.Ignore
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}},
 	}}
 	for name, test := range map[string]struct {
 		withoutV1      bool // v1 cannot be converted from the start
@@ -168,7 +168,7 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 					mutatingConfiguration(
 						"h",
 						server.clientConfig("/"),
-						func(w *admissionv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
+						func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
 					),
 				)
 			} else {
@@ -178,7 +178,7 @@ func TestWebhookSeesMatchingVersion(t *testing.T) {
 					validatingConfiguration(
 						"h",
 						server.clientConfig("/"),
-						func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
+						func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy, w.Rules = &ignorePolicy, rules },
 					),
 				)
 			}

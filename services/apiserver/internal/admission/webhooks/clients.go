@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"sync"
 
-	admissionreview "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionreviewv1beta1 "k8s.io/api/admission/v1beta1"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,13 +50,13 @@ type clients struct {
 // newClients returns a clients without callers. breakers creates the breakers of the callers.
 func newClients(config *Config, breakers breakerFactory) (*clients, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionreview.SchemeGroupVersion}
+	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion}
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 	var internal http.RoundTripper
@@ -71,8 +71,8 @@ func newClients(config *Config, breakers breakerFactory) (*clients, error) {
 		credentials: config.Credentials, services: config.Services, internal: internal, dialers: config.Dialers, calls: config.Calls,
 		responses: responses, breakers: breakers, log: config.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
-			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
-			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
+			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionv1.SchemeGroupVersion,
+			Negotiator: runtime.NewClientNegotiator(negotiated, admissionv1.SchemeGroupVersion),
 		},
 	}, nil
 }
@@ -80,7 +80,7 @@ func newClients(config *Config, breakers breakerFactory) (*clients, error) {
 // caller holds the client and the breaker of one webhook.
 type caller struct {
 	key     string // UID of the configuration, name and client configuration of the webhook
-	config  admissionv1.WebhookClientConfig
+	config  admissionregistrationv1.WebhookClientConfig
 	clients *clients
 	breaker *breaker
 
@@ -90,7 +90,7 @@ type caller struct {
 }
 
 // callerFor returns the caller with a key, and creates it if needed.
-func (c *clients) callerFor(key string, h *hook, config admissionv1.WebhookClientConfig) *caller {
+func (c *clients) callerFor(key string, h *hook, config admissionregistrationv1.WebhookClientConfig) *caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.callers[key]
@@ -143,7 +143,7 @@ func (c *caller) connect() (*rest.RESTClient, error) {
 }
 
 // newClient returns a REST client for a webhook, and a function that closes its connections.
-func (c *clients) newClient(clientConfig *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
+func (c *clients) newClient(clientConfig *admissionregistrationv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
 	address, config, err := c.addressOf(clientConfig)
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +167,7 @@ func (c *clients) newClient(clientConfig *admissionv1.WebhookClientConfig) (*res
 }
 
 // addressOf returns the URL of a webhook, and the client configuration with the credentials for it.
-func (c *clients) addressOf(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+func (c *clients) addressOf(w *admissionregistrationv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	serviceReference := w.Service
 	if serviceReference == nil {
 		return c.addressOfURL(w)
@@ -201,7 +201,7 @@ func (c *clients) addressOf(w *admissionv1.WebhookClientConfig) (*url.URL, *rest
 }
 
 // addressOfURL is addressOf for a webhook that is configured by URL instead of by service.
-func (c *clients) addressOfURL(clientConfig *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+func (c *clients) addressOfURL(clientConfig *admissionregistrationv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	if clientConfig.URL == nil {
 		return nil, nil, errNoAddress
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -160,7 +160,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	stored := map[string]bool{}
 	isMutating := false
 	for _, c := range configurations {
-		_, isMutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
+		_, isMutating = any(c).(*admissionregistrationv1.MutatingWebhookConfiguration)
 		value, err := json.Marshal(c)
 		if err != nil {
 			t.Fatal(err)
@@ -338,31 +338,31 @@ func serve(t testing.TB, respond func(w http.ResponseWriter, review receivedRevi
 }
 
 // clientConfig returns the client configuration for a path of the server.
-func (s *webhookServer) clientConfig(p string) admissionv1.WebhookClientConfig {
+func (s *webhookServer) clientConfig(p string) admissionregistrationv1.WebhookClientConfig {
 	url := s.URL + p
-	return admissionv1.WebhookClientConfig{
+	return admissionregistrationv1.WebhookClientConfig{
 		URL:      &url,
 		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
 	}
 }
 
 // allRules returns rules that match every request.
-func allRules() []admissionv1.RuleWithOperations {
+func allRules() []admissionregistrationv1.RuleWithOperations {
 	star := []string{"*"}
-	return []admissionv1.RuleWithOperations{{
-		Operations: []admissionv1.OperationType{"*"},
-		Rule:       admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star},
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: star, APIVersions: star, Resources: star},
 	}}
 }
 
 // validatingConfiguration returns a configuration with one webhook, NAME.ex.test, for all requests.
 func validatingConfiguration(
 	name string,
-	clientConfig admissionv1.WebhookClientConfig,
-	changes ...func(*admissionv1.ValidatingWebhook),
-) *admissionv1.ValidatingWebhookConfiguration {
-	none := admissionv1.SideEffectClassNone
-	webhook := admissionv1.ValidatingWebhook{
+	clientConfig admissionregistrationv1.WebhookClientConfig,
+	changes ...func(*admissionregistrationv1.ValidatingWebhook),
+) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	none := admissionregistrationv1.SideEffectClassNone
+	webhook := admissionregistrationv1.ValidatingWebhook{
 		Name:                    name + ".ex.test",
 		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
@@ -372,20 +372,20 @@ func validatingConfiguration(
 	for _, change := range changes {
 		change(&webhook)
 	}
-	return &admissionv1.ValidatingWebhookConfiguration{
+	return &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks:   []admissionv1.ValidatingWebhook{webhook},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{webhook},
 	}
 }
 
 // mutatingConfiguration returns a configuration with one webhook, NAME.ex.test, for all requests.
 func mutatingConfiguration(
 	name string,
-	clientConfig admissionv1.WebhookClientConfig,
-	changes ...func(*admissionv1.MutatingWebhook),
-) *admissionv1.MutatingWebhookConfiguration {
-	none := admissionv1.SideEffectClassNone
-	mutatingWebhook := admissionv1.MutatingWebhook{
+	clientConfig admissionregistrationv1.WebhookClientConfig,
+	changes ...func(*admissionregistrationv1.MutatingWebhook),
+) *admissionregistrationv1.MutatingWebhookConfiguration {
+	none := admissionregistrationv1.SideEffectClassNone
+	mutatingWebhook := admissionregistrationv1.MutatingWebhook{
 		Name:                    name + ".ex.test",
 		ClientConfig:            clientConfig,
 		Rules:                   allRules(),
@@ -395,9 +395,9 @@ func mutatingConfiguration(
 	for _, change := range changes {
 		change(&mutatingWebhook)
 	}
-	return &admissionv1.MutatingWebhookConfiguration{
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks:   []admissionv1.MutatingWebhook{mutatingWebhook},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{mutatingWebhook},
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission/matcher"
@@ -38,12 +38,12 @@ const defaultTimeout = 10 * time.Second
 // webhook is an element of a webhook configuration of either kind. A mutating webhook has the
 // fields of a validating one, and a reinvocation policy.
 type webhook struct {
-	admissionv1.ValidatingWebhook
+	admissionregistrationv1.ValidatingWebhook
 	reinvoke bool // reinvocationPolicy is IfNeeded
 }
 
-// validatingHooks returns the webhooks of a configuration.
-func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
+// validatingWebhooks returns the webhooks of a configuration.
+func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {
 		out[i].ValidatingWebhook = c.Webhooks[i]
@@ -51,16 +51,27 @@ func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
 	return out
 }
 
-// mutatingHooks returns the webhooks of a configuration.
-func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
+// mutatingWebhooks returns the webhooks of a configuration.
+func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {
-		mutatingWebhook := &c.Webhooks[i]
-		out[i] = webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
-			Name: mutatingWebhook.Name, ClientConfig: mutatingWebhook.ClientConfig, Rules: mutatingWebhook.Rules, FailurePolicy: mutatingWebhook.FailurePolicy, MatchPolicy: mutatingWebhook.MatchPolicy,
-			NamespaceSelector: mutatingWebhook.NamespaceSelector, ObjectSelector: mutatingWebhook.ObjectSelector, SideEffects: mutatingWebhook.SideEffects,
-			TimeoutSeconds: mutatingWebhook.TimeoutSeconds, AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions, MatchConditions: mutatingWebhook.MatchConditions,
-		}, reinvoke: mutatingWebhook.ReinvocationPolicy != nil && *mutatingWebhook.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+		mutating := &c.Webhooks[i]
+		out[i] = webhook{
+			ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
+				Name:                    mutating.Name,
+				ClientConfig:            mutating.ClientConfig,
+				Rules:                   mutating.Rules,
+				FailurePolicy:           mutating.FailurePolicy,
+				MatchPolicy:             mutating.MatchPolicy,
+				NamespaceSelector:       mutating.NamespaceSelector,
+				ObjectSelector:          mutating.ObjectSelector,
+				SideEffects:             mutating.SideEffects,
+				TimeoutSeconds:          mutating.TimeoutSeconds,
+				AdmissionReviewVersions: mutating.AdmissionReviewVersions,
+				MatchConditions:         mutating.MatchConditions,
+			},
+			reinvoke: mutating.ReinvocationPolicy != nil && *mutating.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
+		}
 	}
 	return out
 }
@@ -70,13 +81,13 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 func compileHook(compiler func() (*expressions.Compiler, error), configuration metav1.Object, source *webhook) *hook {
 	out := &hook{
 		configuration: configuration.GetName(), name: source.Name, reinvoke: source.reinvoke, timeout: defaultTimeout,
-		ignore: source.FailurePolicy != nil && *source.FailurePolicy == admissionv1.Ignore,
+		ignore: source.FailurePolicy != nil && *source.FailurePolicy == admissionregistrationv1.Ignore,
 	}
 	if source.TimeoutSeconds != nil {
 		out.timeout = time.Duration(*source.TimeoutSeconds) * time.Second
 	}
 	if s := source.SideEffects; s != nil {
-		out.dryRun = *s == admissionv1.SideEffectClassNone || *s == admissionv1.SideEffectClassNoneOnDryRun
+		out.dryRun = *s == admissionregistrationv1.SideEffectClassNone || *s == admissionregistrationv1.SideEffectClassNoneOnDryRun
 	}
 	for _, v := range source.AdmissionReviewVersions {
 		if v == reviewV1 || v == reviewV1beta1 {
@@ -88,7 +99,7 @@ func compileHook(compiler func() (*expressions.Compiler, error), configuration m
 		out.err = fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 	}
 	criteria := matcher.Criteria{
-		Rules: matcher.Unnamed(source.Rules), Exact: source.MatchPolicy != nil && *source.MatchPolicy == admissionv1.Exact,
+		Rules: matcher.Unnamed(source.Rules), Exact: source.MatchPolicy != nil && *source.MatchPolicy == admissionregistrationv1.Exact,
 		Namespaces: source.NamespaceSelector, Objects: source.ObjectSelector,
 	}
 	var err error

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -111,8 +111,8 @@ type Mutating struct{ *dispatcher }
 // NewMutating returns the plugin. The caller must close it.
 func NewMutating(c Config) (*Mutating, error) {
 	dispatcher, err := newDispatcher(c, typeMutating, func(o metav1.Object) []webhook {
-		if m, ok := o.(*admissionv1.MutatingWebhookConfiguration); ok {
-			return mutatingHooks(m)
+		if m, ok := o.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+			return mutatingWebhooks(m)
 		}
 		return nil
 	})
@@ -125,8 +125,8 @@ type Validating struct{ *dispatcher }
 // NewValidating returns the plugin. The caller must close it.
 func NewValidating(c Config) (*Validating, error) {
 	dispatcher, err := newDispatcher(c, typeValidating, func(o metav1.Object) []webhook {
-		if v, ok := o.(*admissionv1.ValidatingWebhookConfiguration); ok {
-			return validatingHooks(v)
+		if v, ok := o.(*admissionregistrationv1.ValidatingWebhookConfiguration); ok {
+			return validatingWebhooks(v)
 		}
 		return nil
 	})

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -105,9 +105,9 @@ func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 		t.Errorf("write at the start of the server: Validate = %v, want no error", err)
 	}
 	writeConfiguration := f.request()
-	writeConfiguration.Resource = f.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
+	writeConfiguration.Resource = f.catalog.Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
 	writeConfiguration.Kind, writeConfiguration.Namespace = writeConfiguration.Resource.GVK(), ""
-	writeConfiguration.Object = &admissionv1.ValidatingWebhookConfiguration{}
+	writeConfiguration.Object = &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	if err := f.chain.Validate(t.Context(), writeConfiguration); err != nil {
 		t.Errorf("write of a webhook configuration: Validate = %v, want no error", err)
 	}
@@ -115,7 +115,7 @@ func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 		t.Errorf("got %d webhook calls for exempt requests, want none", calls)
 	}
 
-	onlyPods := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionv1.ValidatingWebhook) {
+	onlyPods := start(t, validatingConfiguration("h", server.clientConfig("/"), func(w *admissionregistrationv1.ValidatingWebhook) {
 		w.Rules[0].Resources = []string{"pods"}
 	}))
 	if err := onlyPods.validate(); err != nil {
@@ -154,22 +154,22 @@ func (l labelledNamespace) Labels(context.Context, string) (map[string]string, e
 // the namespace rejects the request with every failurePolicy. An invalid selector or condition
 // rejects it only with Fail. Validating and mutating webhooks behave alike.
 func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
-	inNamespaceWith := func(label string) func(*admissionv1.ValidatingWebhook) {
-		return func(webhook *admissionv1.ValidatingWebhook) {
+	inNamespaceWith := func(label string) func(*admissionregistrationv1.ValidatingWebhook) {
+		return func(webhook *admissionregistrationv1.ValidatingWebhook) {
 			webhook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
 		}
 	}
 	invalidSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
-	withConditions := func(expressions ...string) func(*admissionv1.ValidatingWebhook) {
-		return func(webhook *admissionv1.ValidatingWebhook) {
+	withConditions := func(expressions ...string) func(*admissionregistrationv1.ValidatingWebhook) {
+		return func(webhook *admissionregistrationv1.ValidatingWebhook) {
 			for i, e := range expressions {
-				webhook.MatchConditions = append(webhook.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+				webhook.MatchConditions = append(webhook.MatchConditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 			}
 		}
 	}
 	const denied = `admission webhook "h.ex.test" denied`
 	for name, test := range map[string]struct {
-		hook   func(*admissionv1.ValidatingWebhook)
+		hook   func(*admissionregistrationv1.ValidatingWebhook)
 		labels map[string]string // of the namespace; nil if the lookup fails
 		// Part of the error with the failurePolicy Fail or Ignore; "" if the request is admitted.
 		wantFail, wantIgnore string
@@ -178,21 +178,21 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		"namespace selector matches":        {hook: inNamespaceWith("x"), labels: map[string]string{"is": "x"}, wantFail: denied, wantIgnore: denied},
 		"namespace selector does not match": {hook: inNamespaceWith("x"), labels: map[string]string{"is": "y"}},
 		"namespace lookup fails":            {hook: inNamespaceWith("x"), wantFail: "500 InternalError", wantIgnore: "500 InternalError"},
-		"object selector does not match": {hook: func(webhook *admissionv1.ValidatingWebhook) {
+		"object selector does not match": {hook: func(webhook *admissionregistrationv1.ValidatingWebhook) {
 			webhook.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},
 		"invalid object selector": {
-			hook:     func(webhook *admissionv1.ValidatingWebhook) { webhook.ObjectSelector = invalidSelector },
+			hook:     func(webhook *admissionregistrationv1.ValidatingWebhook) { webhook.ObjectSelector = invalidSelector },
 			wantFail: `failed calling webhook "h.ex.test": objectSelector: `,
 		},
 		"no known review version": {
-			hook: func(webhook *admissionv1.ValidatingWebhook) {
+			hook: func(webhook *admissionregistrationv1.ValidatingWebhook) {
 				webhook.AdmissionReviewVersions = []string{"v9"}
 			},
 			wantFail: "does not accept known AdmissionReview versions",
 		},
 		"second review version is known": {
-			hook: func(webhook *admissionv1.ValidatingWebhook) {
+			hook: func(webhook *admissionregistrationv1.ValidatingWebhook) {
 				webhook.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
 			},
 			wantFail: denied, wantIgnore: denied,
@@ -206,17 +206,17 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		},
 		"condition does not compile": {hook: withConditions("nothing"), wantFail: "compilation failed"},
 	} {
-		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: test.wantFail, admissionv1.Ignore: test.wantIgnore} {
+		for policy, want := range map[admissionregistrationv1.FailurePolicyType]string{admissionregistrationv1.Fail: test.wantFail, admissionregistrationv1.Ignore: test.wantIgnore} {
 			server := serve(t, func(http.ResponseWriter, receivedReview) string { return `"allowed":false` })
 			// The mutating webhook has the same selectors and conditions as the validating one.
 			configure := func(config *webhooks.Config) {
 				config.Namespaces, config.Authorizer = labelledNamespace{test.labels}, denyAll{}
 			}
-			withPolicy := func(webhook *admissionv1.ValidatingWebhook) { webhook.FailurePolicy = &policy }
+			withPolicy := func(webhook *admissionregistrationv1.ValidatingWebhook) { webhook.FailurePolicy = &policy }
 			fixture := startWith(t, configure, validatingConfiguration("h", server.clientConfig("/"), test.hook, withPolicy))
 			mutatingFixture := startWith(t, configure,
-				mutatingConfiguration("h", server.clientConfig("/m"), func(mutatingWebhook *admissionv1.MutatingWebhook) {
-					validatingWebhook := admissionv1.ValidatingWebhook{
+				mutatingConfiguration("h", server.clientConfig("/m"), func(mutatingWebhook *admissionregistrationv1.MutatingWebhook) {
+					validatingWebhook := admissionregistrationv1.ValidatingWebhook{
 						Rules:                   mutatingWebhook.Rules,
 						AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions,
 						FailurePolicy:           &policy,
@@ -266,12 +266,12 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	addsKey := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	ifNeeded := admissionv1.IfNeededReinvocationPolicy
-	some := admissionv1.SideEffectClassSome
-	none := admissionv1.SideEffectClassNone
+	ifNeeded := admissionregistrationv1.IfNeededReinvocationPolicy
+	some := admissionregistrationv1.SideEffectClassSome
+	none := admissionregistrationv1.SideEffectClassNone
 	const prefix = "mutation.webhook.admission.k8s.io/" // of audit annotations; see Kubernetes' audit documentation
 	for name, test := range map[string]struct {
-		policy         admissionv1.FailurePolicyType
+		policy         admissionregistrationv1.FailurePolicyType
 		isDryRun       bool
 		hasSideEffects bool
 		want           string   // prefix of the error
@@ -279,31 +279,31 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 		wantFailedOpen float64  // calls counted as failed open
 	}{
 		"Fail": {
-			policy:    admissionv1.Fail,
+			policy:    admissionregistrationv1.Fail,
 			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			wantAudit: []string{prefix + "round_0_index_0"},
 		},
-		"Ignore": {policy: admissionv1.Ignore, wantFailedOpen: 2, wantAudit: []string{
+		"Ignore": {policy: admissionregistrationv1.Ignore, wantFailedOpen: 2, wantAudit: []string{
 			"failed-open." + prefix + "round_0_index_0", "failed-open." + prefix + "round_1_index_0",
 			prefix + "round_0_index_0", prefix + "round_0_index_1", prefix + "round_1_index_0",
 		}},
 		"Fail, side effects": {
-			policy: admissionv1.Fail, hasSideEffects: true,
+			policy: admissionregistrationv1.Fail, hasSideEffects: true,
 			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 		"Fail, dry run": {
-			policy: admissionv1.Fail, isDryRun: true,
+			policy: admissionregistrationv1.Fail, isDryRun: true,
 			want:      `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`,
 			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 		"Ignore, dry run, side effects": {
-			policy: admissionv1.Ignore, isDryRun: true, hasSideEffects: true,
+			policy: admissionregistrationv1.Ignore, isDryRun: true, hasSideEffects: true,
 			want:      `400 BadRequest: admission webhook "a.ex.test" does not support dry run`,
 			wantAudit: []string{prefix + "round_0_index_0"},
 		},
 	} {
-		fixture := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(mutatingWebhook *admissionv1.MutatingWebhook) {
+		fixture := start(t, mutatingConfiguration("a", failing.clientConfig("/"), func(mutatingWebhook *admissionregistrationv1.MutatingWebhook) {
 			mutatingWebhook.FailurePolicy, mutatingWebhook.ReinvocationPolicy = &test.policy, &ifNeeded
 			mutatingWebhook.SideEffects = &none
 			if test.hasSideEffects {
@@ -336,13 +336,13 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 // that was canceled before the call.
 func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	server := serve(t, respondAllowed)
-	ignorePolicy := admissionv1.Ignore
+	ignorePolicy := admissionregistrationv1.Ignore
 	fixture := start(
 		t,
 		mutatingConfiguration(
 			"h",
 			server.clientConfig("/"),
-			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
+			func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -357,13 +357,13 @@ func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := serve(t, func(http.ResponseWriter, receivedReview) string { cancel(); panic(http.ErrAbortHandler) })
-	ignorePolicy := admissionv1.Ignore
+	ignorePolicy := admissionregistrationv1.Ignore
 	fixture := start(
 		t,
 		validatingConfiguration(
 			"h",
 			server.clientConfig("/"),
-			func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy },
+			func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
 	if err := fixture.chain.Validate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
@@ -377,13 +377,13 @@ func TestPatchOfDeletionIsRejected(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	ignorePolicy := admissionv1.Ignore
+	ignorePolicy := admissionregistrationv1.Ignore
 	fixture := start(
 		t,
 		mutatingConfiguration(
 			"h",
 			server.clientConfig("/"),
-			func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
+			func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &ignorePolicy },
 		),
 	)
 	req := fixture.request()
@@ -430,7 +430,7 @@ func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 			mutatingConfiguration(
 				"h",
 				server.clientConfig("/"),
-				func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older },
+				func(w *admissionregistrationv1.MutatingWebhook) { w.AdmissionReviewVersions = older },
 			),
 		)
 		req := fixture.request()

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -127,15 +127,15 @@ func TestValidatingWebhookResponseDecidesRequest(t *testing.T) {
 		},
 		"redirect": {respond: respondRaw(301, ``), want: calling, ignored: true},
 	} {
-		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
+		for _, policy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
 			server := serve(t, test.respond)
-			withPolicy := func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }
+			withPolicy := func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &policy }
 			f := start(t, validatingConfiguration("h", server.clientConfig("/"), withPolicy))
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			req := f.request()
 			got := statusText(f.chain.Validate(ctx, req))
 			want, audit := test.want, maps.Clone(test.wantAudit)
-			if test.ignored && policy == admissionv1.Ignore {
+			if test.ignored && policy == admissionregistrationv1.Ignore {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
 			}
 			if !strings.HasPrefix(got, want) || want == "" && got != "" {
@@ -242,11 +242,11 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 			}
 			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, callCount))
 		})
-		var configurations []*admissionv1.MutatingWebhookConfiguration
+		var configurations []*admissionregistrationv1.MutatingWebhookConfiguration
 		for i, reinvoke := range test.reinvoke {
-			setPolicy := func(w *admissionv1.MutatingWebhook) {
+			setPolicy := func(w *admissionregistrationv1.MutatingWebhook) {
 				if reinvoke {
-					policy := admissionv1.IfNeededReinvocationPolicy
+					policy := admissionregistrationv1.IfNeededReinvocationPolicy
 					w.ReinvocationPolicy = &policy
 				}
 			}
@@ -270,12 +270,12 @@ func TestHookIsCalledAgainAfterLaterChange(t *testing.T) {
 // TestDryRunCallsWebhooksWithoutSideEffects checks that a dry run calls only webhooks whose
 // sideEffects allow it, and fails for others.
 func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
-	for effects, wantCalled := range map[admissionv1.SideEffectClass]bool{
-		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true,
-		admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
+	for effects, wantCalled := range map[admissionregistrationv1.SideEffectClass]bool{
+		admissionregistrationv1.SideEffectClassNone: true, admissionregistrationv1.SideEffectClassNoneOnDryRun: true,
+		admissionregistrationv1.SideEffectClassSome: false, admissionregistrationv1.SideEffectClassUnknown: false,
 	} {
 		server := serve(t, respondAllowed)
-		withEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }
+		withEffects := func(w *admissionregistrationv1.ValidatingWebhook) { w.SideEffects = &effects }
 		fixture := start(t, validatingConfiguration("h", server.clientConfig("/"), withEffects))
 		req := fixture.request()
 		req.DryRun = true
@@ -307,7 +307,7 @@ func TestWebhookTimeoutFollowsFailurePolicy(t *testing.T) {
 	hangs := serve(t, func(http.ResponseWriter, receivedReview) string { <-testDone; return `"allowed":true` })
 	t.Cleanup(func() { close(testDone) }) // before the server closes
 	second := int32(1)
-	withShortTimeout := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
+	withShortTimeout := func(w *admissionregistrationv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	fixture := start(t, validatingConfiguration("h", hangs.clientConfig("/"), withShortTimeout))
 	want := `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `
 	if got := statusText(fixture.validate()); !strings.HasPrefix(got, want) {
@@ -322,8 +322,8 @@ func TestWebhookTimeoutFollowsFailurePolicy(t *testing.T) {
 }
 
 // withIgnorePolicy sets the failurePolicy Ignore.
-func withIgnorePolicy(w *admissionv1.ValidatingWebhook) {
-	ignorePolicy := admissionv1.Ignore
+func withIgnorePolicy(w *admissionregistrationv1.ValidatingWebhook) {
+	ignorePolicy := admissionregistrationv1.Ignore
 	w.FailurePolicy = &ignorePolicy
 }
 
@@ -338,10 +338,10 @@ func TestRequestTimeoutIsNoFailureOfWebhook(t *testing.T) {
 	if err := fixture.chain.Validate(ctx, fixture.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout: got %v, want 504 Timeout", err)
 	}
-	some := admissionv1.SideEffectClassSome
+	some := admissionregistrationv1.SideEffectClassSome
 	req := fixture.request()
 	req.DryRun = true
-	withSideEffects := func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }
+	withSideEffects := func(w *admissionregistrationv1.ValidatingWebhook) { w.SideEffects = &some }
 	fixture = start(t, validatingConfiguration("h", server.clientConfig("/"), withSideEffects))
 	if err := fixture.chain.Validate(ctx, req); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Errorf("request timeout, webhook without dry run: got %v, want 504 Timeout", err)
@@ -361,7 +361,7 @@ func TestRequestReleasesSeatsDuringCall(t *testing.T) {
 		}
 		return `"allowed":true`
 	})
-	for name, callWebhook := range waitingCalls(t, server, admissionv1.Fail) {
+	for name, callWebhook := range waitingCalls(t, server, admissionregistrationv1.Fail) {
 		suspended, released = make(chan struct{}), make(chan struct{})
 		suspend, seats := sync.OnceFunc(func() { close(suspended) }), 1
 		work := &requesttest.Work{
@@ -385,7 +385,7 @@ func TestWaitingRequestIsRejectedIfTooManyWait(t *testing.T) {
 		<-t.Context().Done()
 		return `"allowed":true`
 	})
-	for name, callWebhook := range waitingCalls(t, server, admissionv1.Ignore) {
+	for name, callWebhook := range waitingCalls(t, server, admissionregistrationv1.Ignore) {
 		work := &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) { return nil, false }}
 		if err := callWebhook(work.With(t.Context())); !strings.HasPrefix(statusText(err), "429 TooManyRequests: ") {
 			t.Errorf("%s webhook: got %v, want 429", name, statusText(err))
@@ -394,11 +394,11 @@ func TestWaitingRequestIsRejectedIfTooManyWait(t *testing.T) {
 }
 
 // waitingCalls returns functions that call the server as a validating and as a mutating webhook.
-func waitingCalls(t *testing.T, server *webhookServer, policy admissionv1.FailurePolicyType) map[string]func(context.Context) error {
+func waitingCalls(t *testing.T, server *webhookServer, policy admissionregistrationv1.FailurePolicyType) map[string]func(context.Context) error {
 	validating := start(t, validatingConfiguration("h", server.clientConfig("/"),
-		func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+		func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 	mutating := start(t, mutatingConfiguration("h", server.clientConfig("/"),
-		func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &policy }))
+		func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &policy }))
 	return map[string]func(context.Context) error{
 		"validating": func(ctx context.Context) error { return validating.chain.Validate(ctx, validating.request()) },
 		"mutating":   func(ctx context.Context) error { return mutating.chain.Mutate(ctx, mutating.request()) },

@@ -3,50 +3,52 @@
 package policyform
 
 import (
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/api/admissionregistration/v1alpha1"
 )
 
 // Match converts the match constraints of a policy or binding.
-func Match(match *v1alpha1.MatchResources) *admissionv1.MatchResources {
+func Match(match *v1alpha1.MatchResources) *admissionregistrationv1.MatchResources {
 	if match == nil {
 		return nil
 	}
-	return &admissionv1.MatchResources{
+	return &admissionregistrationv1.MatchResources{
 		NamespaceSelector:    match.NamespaceSelector,
 		ObjectSelector:       match.ObjectSelector,
-		MatchPolicy:          (*admissionv1.MatchPolicyType)(match.MatchPolicy),
+		MatchPolicy:          (*admissionregistrationv1.MatchPolicyType)(match.MatchPolicy),
 		ResourceRules:        convertRules(match.ResourceRules),
 		ExcludeResourceRules: convertRules(match.ExcludeResourceRules),
 	}
 }
 
-func convertRules(in []v1alpha1.NamedRuleWithOperations) []admissionv1.NamedRuleWithOperations {
-	return convertEach(in, func(r v1alpha1.NamedRuleWithOperations) admissionv1.NamedRuleWithOperations {
-		return admissionv1.NamedRuleWithOperations(r)
+func convertRules(in []v1alpha1.NamedRuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
+	return convertEach(in, func(r v1alpha1.NamedRuleWithOperations) admissionregistrationv1.NamedRuleWithOperations {
+		return admissionregistrationv1.NamedRuleWithOperations(r)
 	})
 }
 
 // Conditions converts the match conditions of a policy.
-func Conditions(in []v1alpha1.MatchCondition) []admissionv1.MatchCondition {
-	return convertEach(in, func(c v1alpha1.MatchCondition) admissionv1.MatchCondition { return admissionv1.MatchCondition(c) })
+func Conditions(in []v1alpha1.MatchCondition) []admissionregistrationv1.MatchCondition {
+	return convertEach(in, func(c v1alpha1.MatchCondition) admissionregistrationv1.MatchCondition {
+		return admissionregistrationv1.MatchCondition(c)
+	})
 }
 
 // Variables converts the variables of a policy.
-func Variables(in []v1alpha1.Variable) []admissionv1.Variable {
-	return convertEach(in, func(v v1alpha1.Variable) admissionv1.Variable { return admissionv1.Variable(v) })
+func Variables(in []v1alpha1.Variable) []admissionregistrationv1.Variable {
+	return convertEach(in, func(v v1alpha1.Variable) admissionregistrationv1.Variable { return admissionregistrationv1.Variable(v) })
 }
 
 // ParamRef converts the parameter reference of a binding.
-func ParamRef(paramRef *v1alpha1.ParamRef) *admissionv1.ParamRef {
+func ParamRef(paramRef *v1alpha1.ParamRef) *admissionregistrationv1.ParamRef {
 	if paramRef == nil {
 		return nil
 	}
-	return &admissionv1.ParamRef{
+	return &admissionregistrationv1.ParamRef{
 		Name:                    paramRef.Name,
 		Namespace:               paramRef.Namespace,
 		Selector:                paramRef.Selector,
-		ParameterNotFoundAction: (*admissionv1.ParameterNotFoundActionType)(paramRef.ParameterNotFoundAction),
+		ParameterNotFoundAction: (*admissionregistrationv1.ParameterNotFoundActionType)(paramRef.ParameterNotFoundAction),
 	}
 }
 

@@ -6,7 +6,7 @@ package admissionregistration
 import (
 	"sync"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	group   = admissionv1.GroupName
+	group   = admissionregistrationv1.GroupName
 	version = "v1"
 	beta    = "v1beta1"
 	alpha   = "v1alpha1"

@@ -1,7 +1,7 @@
 package admissionregistration
 
 import (
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,25 +15,25 @@ const (
 	webhookPort = 443
 )
 
-func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
+func defaultMutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		mutatingWebhook := &c.Webhooks[i]
-		declare.SetDefaultPtr(&mutatingWebhook.FailurePolicy, admissionv1.Fail)
-		declare.SetDefaultPtr(&mutatingWebhook.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&mutatingWebhook.FailurePolicy, admissionregistrationv1.Fail)
+		declare.SetDefaultPtr(&mutatingWebhook.MatchPolicy, admissionregistrationv1.Equivalent)
 		declare.SetDefaultPtr(&mutatingWebhook.NamespaceSelector, metav1.LabelSelector{})
 		declare.SetDefaultPtr(&mutatingWebhook.ObjectSelector, metav1.LabelSelector{})
 		declare.SetDefaultPtr(&mutatingWebhook.TimeoutSeconds, webhookTimeout)
-		declare.SetDefaultPtr(&mutatingWebhook.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		declare.SetDefaultPtr(&mutatingWebhook.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 		defaultClient(&mutatingWebhook.ClientConfig)
 		defaultRules(mutatingWebhook.Rules)
 	}
 }
 
-func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
+func defaultValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		validatingWebhook := &c.Webhooks[i]
-		declare.SetDefaultPtr(&validatingWebhook.FailurePolicy, admissionv1.Fail)
-		declare.SetDefaultPtr(&validatingWebhook.MatchPolicy, admissionv1.Equivalent)
+		declare.SetDefaultPtr(&validatingWebhook.FailurePolicy, admissionregistrationv1.Fail)
+		declare.SetDefaultPtr(&validatingWebhook.MatchPolicy, admissionregistrationv1.Equivalent)
 		declare.SetDefaultPtr(&validatingWebhook.NamespaceSelector, metav1.LabelSelector{})
 		declare.SetDefaultPtr(&validatingWebhook.ObjectSelector, metav1.LabelSelector{})
 		declare.SetDefaultPtr(&validatingWebhook.TimeoutSeconds, webhookTimeout)
@@ -42,20 +42,20 @@ func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
 	}
 }
 
-func defaultClient(c *admissionv1.WebhookClientConfig) {
+func defaultClient(c *admissionregistrationv1.WebhookClientConfig) {
 	if c.Service != nil {
 		declare.SetDefaultPtr(&c.Service.Port, webhookPort)
 	}
 }
 
-func defaultRules(rules []admissionv1.RuleWithOperations) {
+func defaultRules(rules []admissionregistrationv1.RuleWithOperations) {
 	for i := range rules {
-		declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
+		declare.SetDefaultPtr(&rules[i].Scope, admissionregistrationv1.AllScopes)
 	}
 }
 
-func defaultPolicy(p *admissionv1.ValidatingAdmissionPolicy) {
-	declare.SetDefaultPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
+func defaultPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+	declare.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	defaultMatch(p.Spec.MatchConstraints)
 }
 
@@ -81,26 +81,26 @@ func defaultAlphaMatch(constraints *alphav1.MatchResources) {
 	declare.SetDefaultPtr(&constraints.ObjectSelector, metav1.LabelSelector{})
 	for _, rules := range [][]alphav1.NamedRuleWithOperations{constraints.ResourceRules, constraints.ExcludeResourceRules} {
 		for i := range rules {
-			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
+			declare.SetDefaultPtr(&rules[i].Scope, admissionregistrationv1.AllScopes)
 		}
 	}
 }
 
-func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+func defaultPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	defaultMatch(b.Spec.MatchResources)
 }
 
 // defaultMatch sets the defaults of match resources, which may be nil.
-func defaultMatch(constraints *admissionv1.MatchResources) {
+func defaultMatch(constraints *admissionregistrationv1.MatchResources) {
 	if constraints == nil {
 		return
 	}
-	declare.SetDefaultPtr(&constraints.MatchPolicy, admissionv1.Equivalent)
+	declare.SetDefaultPtr(&constraints.MatchPolicy, admissionregistrationv1.Equivalent)
 	declare.SetDefaultPtr(&constraints.NamespaceSelector, metav1.LabelSelector{})
 	declare.SetDefaultPtr(&constraints.ObjectSelector, metav1.LabelSelector{})
-	for _, rules := range [][]admissionv1.NamedRuleWithOperations{constraints.ResourceRules, constraints.ExcludeResourceRules} {
+	for _, rules := range [][]admissionregistrationv1.NamedRuleWithOperations{constraints.ResourceRules, constraints.ExcludeResourceRules} {
 		for i := range rules {
-			declare.SetDefaultPtr(&rules[i].Scope, admissionv1.AllScopes)
+			declare.SetDefaultPtr(&rules[i].Scope, admissionregistrationv1.AllScopes)
 		}
 	}
 }

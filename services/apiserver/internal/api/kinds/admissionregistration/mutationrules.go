@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 
 	"binnacle/libs/celenv"
@@ -19,14 +19,14 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 	compile = compile.forObject()
 	visible := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.RequireSet("failurePolicy", s.FailurePolicy != nil)
-	validateFailureAndMatchPolicy(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
-	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), validateParamKind)
+	validateFailureAndMatchPolicy(spec, (*admissionregistrationv1.FailurePolicyType)(s.FailurePolicy), nil)
+	validate.Optional(spec, "paramKind", (*admissionregistrationv1.ParamKind)(s.ParamKind), validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
 	validate.Optional(
 		spec,
 		"matchConstraints",
 		policyform.Match(s.MatchConstraints),
-		func(fld validate.Field, m *admissionv1.MatchResources) {
+		func(fld validate.Field, m *admissionregistrationv1.MatchResources) {
 			validateMatchResources(fld, m)
 			fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 			forbidDeleteOperation(fld, m)
@@ -42,7 +42,9 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 			spec,
 			"variables",
 			policyform.Variables(s.Variables),
-			func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) },
+			func(fld validate.Field, v *admissionregistrationv1.Variable) {
+				validateVariable(fld, v, visible, policy)
+			},
 		)
 		spec.RequireSetWithDetail("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 		visible.Patches = true
@@ -56,17 +58,17 @@ func validateMutatingPolicy(fld validate.Field, p, old *alphav1.MutatingAdmissio
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
 	} else {
-		validate.OneOf(spec, "reinvocationPolicy", s.ReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		validate.OneOf(spec, "reinvocationPolicy", s.ReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 	}
 }
 
 // forbidDeleteOperation validates the operations that a policy or a binding matches. Deletions
 // cannot be mutated.
-func forbidDeleteOperation(fld validate.Field, m *admissionv1.MatchResources) {
+func forbidDeleteOperation(fld validate.Field, m *admissionregistrationv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, o := range m.ResourceRules[i].Operations {
 			validate.OneOf(fld.Child("resourceRules"), "operations", o,
-				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)
+				admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)
 		}
 	}
 }
@@ -123,7 +125,7 @@ func validateMutatingBinding(fld validate.Field, apiBinding, _ *alphav1.Mutating
 		spec,
 		"matchResources",
 		policyform.Match(apiBinding.Spec.MatchResources),
-		func(fld validate.Field, m *admissionv1.MatchResources) {
+		func(fld validate.Field, m *admissionregistrationv1.MatchResources) {
 			validateMatchResources(fld, m)
 			forbidDeleteOperation(fld, m)
 		},

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/jsonpath"
@@ -17,7 +17,7 @@ import (
 )
 
 // validatePolicy validates a policy. old is the live one, or nil.
-func validatePolicy(fld validate.Field, apiPolicy, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
+func validatePolicy(fld validate.Field, apiPolicy, old *admissionregistrationv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := fld.Child("spec"), &apiPolicy.Spec
 	compile = compile.forObject()
 	visible := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
@@ -25,7 +25,7 @@ func validatePolicy(fld validate.Field, apiPolicy, old *admissionv1.ValidatingAd
 	validateFailureAndMatchPolicy(spec, s.FailurePolicy, nil)
 	validate.Optional(spec, "paramKind", s.ParamKind, validateParamKind)
 	spec.RequireSet("matchConstraints", s.MatchConstraints != nil)
-	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fld validate.Field, m *admissionv1.MatchResources) {
+	validate.Optional(spec, "matchConstraints", s.MatchConstraints, func(fld validate.Field, m *admissionregistrationv1.MatchResources) {
 		validateMatchResources(fld, m)
 		fld.RequireSet("resourceRules", len(m.ResourceRules) > 0)
 	})
@@ -42,7 +42,9 @@ func validatePolicy(fld validate.Field, apiPolicy, old *admissionv1.ValidatingAd
 		spec,
 		"variables",
 		s.Variables,
-		func(fld validate.Field, v *admissionv1.Variable) { validateVariable(fld, v, visible, policy) },
+		func(fld validate.Field, v *admissionregistrationv1.Variable) {
+			validateVariable(fld, v, visible, policy)
+		},
 	)
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"
@@ -54,13 +56,15 @@ func validatePolicy(fld validate.Field, apiPolicy, old *admissionv1.ValidatingAd
 		spec,
 		"validations",
 		s.Validations,
-		func(fld validate.Field, v *admissionv1.Validation) { validateValidation(fld, v, visible, policy) },
+		func(fld validate.Field, v *admissionregistrationv1.Validation) {
+			validateValidation(fld, v, visible, policy)
+		},
 	)
 	validateAuditAnnotations(spec, apiPolicy, visible, policy)
 }
 
 // validateParamKind validates the kind of a policy's parameters, which may be any kind.
-func validateParamKind(fld validate.Field, paramKind *admissionv1.ParamKind) {
+func validateParamKind(fld validate.Field, paramKind *admissionregistrationv1.ParamKind) {
 	group, version, grouped := strings.Cut(paramKind.APIVersion, "/")
 	if !grouped {
 		group, version = "", paramKind.APIVersion
@@ -93,7 +97,7 @@ func validateParamKind(fld validate.Field, paramKind *admissionv1.ParamKind) {
 }
 
 // validateMatchResources validates the match resources of a policy or binding.
-func validateMatchResources(fld validate.Field, constraints *admissionv1.MatchResources) {
+func validateMatchResources(fld validate.Field, constraints *admissionregistrationv1.MatchResources) {
 	fld.RequireSet("matchPolicy", constraints.MatchPolicy != nil)
 	validateFailureAndMatchPolicy(fld, nil, constraints.MatchPolicy)
 	fld.RequireSet("namespaceSelector", constraints.NamespaceSelector != nil)
@@ -102,9 +106,9 @@ func validateMatchResources(fld validate.Field, constraints *admissionv1.MatchRe
 	fld.CheckSelector("objectSelector", constraints.ObjectSelector, false)
 	for _, list := range []struct {
 		name  string
-		rules []admissionv1.NamedRuleWithOperations
+		rules []admissionregistrationv1.NamedRuleWithOperations
 	}{{"resourceRules", constraints.ResourceRules}, {"excludeResourceRules", constraints.ExcludeResourceRules}} {
-		validate.Each(fld, list.name, list.rules, func(fld validate.Field, r *admissionv1.NamedRuleWithOperations) {
+		validate.Each(fld, list.name, list.rules, func(fld validate.Field, r *admissionregistrationv1.NamedRuleWithOperations) {
 			names := validate.Set[string]{}
 			for i, name := range r.ResourceNames {
 				fld.Index("resourceNames", i).CheckText("", name, validate.PathSegment)
@@ -123,7 +127,7 @@ func reservedWords() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func validateVariable(fld validate.Field, variable *admissionv1.Variable, visible expressions.VariableSet, policy *expressions.Policy) {
+func validateVariable(fld validate.Field, variable *admissionregistrationv1.Variable, visible expressions.VariableSet, policy *expressions.Policy) {
 	switch {
 	case strings.TrimSpace(variable.Name) == "":
 		fld.Required("name", "name is not specified")
@@ -139,7 +143,7 @@ func validateVariable(fld validate.Field, variable *admissionv1.Variable, visibl
 
 func validateValidation(
 	fld validate.Field,
-	validation *admissionv1.Validation,
+	validation *admissionregistrationv1.Validation,
 	visible expressions.VariableSet,
 	policy *expressions.Policy,
 ) {
@@ -177,7 +181,7 @@ const (
 
 func validateAuditAnnotations(
 	spec validate.Field,
-	apiPolicy *admissionv1.ValidatingAdmissionPolicy,
+	apiPolicy *admissionregistrationv1.ValidatingAdmissionPolicy,
 	visible expressions.VariableSet,
 	policy *expressions.Policy,
 ) {
@@ -187,7 +191,7 @@ func validateAuditAnnotations(
 			fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	keys := validate.Set[string]{}
-	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, auditAnnotation *admissionv1.AuditAnnotation) {
+	validate.Each(spec, "auditAnnotations", annotations, func(fld validate.Field, auditAnnotation *admissionregistrationv1.AuditAnnotation) {
 		if apiPolicy.Name != "" {
 			fld.CheckText("key", apiPolicy.Name+"/"+auditAnnotation.Key, validate.QualifiedName)
 		} else {
@@ -210,10 +214,10 @@ func validateAuditAnnotations(
 	})
 }
 
-func validatePolicyStatus(fld validate.Field, policy, _ *admissionv1.ValidatingAdmissionPolicy) {
+func validatePolicyStatus(fld validate.Field, policy, _ *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	status := fld.Child("status")
-	validate.Optional(status, "typeChecking", policy.Status.TypeChecking, func(fld validate.Field, c *admissionv1.TypeChecking) {
-		validate.Each(fld, "expressionWarnings", c.ExpressionWarnings, func(fld validate.Field, w *admissionv1.ExpressionWarning) {
+	validate.Optional(status, "typeChecking", policy.Status.TypeChecking, func(fld validate.Field, c *admissionregistrationv1.TypeChecking) {
+		validate.Each(fld, "expressionWarnings", c.ExpressionWarnings, func(fld validate.Field, w *admissionregistrationv1.ExpressionWarning) {
 			fld.RequireSet("warning", w.Warning != "")
 			ref := strings.TrimSpace(w.FieldRef)
 			if ref == "" {
@@ -228,7 +232,7 @@ func validatePolicyStatus(fld validate.Field, policy, _ *admissionv1.ValidatingA
 	status.CheckConditions("conditions", policy.Status.Conditions)
 }
 
-func validateBinding(fld validate.Field, apiBinding, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+func validateBinding(fld validate.Field, apiBinding, _ *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	spec := fld.Child("spec")
 	spec.CheckRequiredText("policyName", apiBinding.Spec.PolicyName, validate.DNSSubdomain)
 	validate.Optional(spec, "paramRef", apiBinding.Spec.ParamRef, validateParamRef)
@@ -236,7 +240,7 @@ func validateBinding(fld validate.Field, apiBinding, _ *admissionv1.ValidatingAd
 	validateActions(spec, apiBinding.Spec.ValidationActions)
 }
 
-func validateParamRef(fld validate.Field, paramRef *admissionv1.ParamRef) {
+func validateParamRef(fld validate.Field, paramRef *admissionregistrationv1.ParamRef) {
 	const either = "name and selector are mutually exclusive"
 	both := paramRef.Name != "" && paramRef.Selector != nil
 	if paramRef.Name != "" {
@@ -249,18 +253,18 @@ func validateParamRef(fld validate.Field, paramRef *admissionv1.ParamRef) {
 	if action := paramRef.ParameterNotFoundAction; action == nil || *action == "" {
 		fld.Required("parameterNotFoundAction", "")
 	} else {
-		validate.OneOf(fld, "parameterNotFoundAction", *action, admissionv1.DenyAction, admissionv1.AllowAction)
+		validate.OneOf(fld, "parameterNotFoundAction", *action, admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)
 	}
 }
 
-func validateActions(spec validate.Field, actions []admissionv1.ValidationAction) {
-	seen := validate.Set[admissionv1.ValidationAction]{}
+func validateActions(spec validate.Field, actions []admissionregistrationv1.ValidationAction) {
+	seen := validate.Set[admissionregistrationv1.ValidationAction]{}
 	for i, action := range actions {
 		entry := spec.Index("validationActions", i)
-		validate.OneOf(entry, "", action, admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)
+		validate.OneOf(entry, "", action, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
 		validate.Unique(entry, "", action, seen)
 	}
-	if seen.Has(admissionv1.Deny) && seen.Has(admissionv1.Warn) {
+	if seen.Has(admissionregistrationv1.Deny) && seen.Has(admissionregistrationv1.Warn) {
 		spec.Invalid("validationActions", actions,
 			"must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
 	}

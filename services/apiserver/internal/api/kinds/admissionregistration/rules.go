@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/google/cel-go/cel"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/cel/expressions"
@@ -30,14 +30,14 @@ func (c compiler) forObject() compiler {
 }
 
 // validateOperations validates the operations and resources that webhooks or policies match.
-func validateOperations(fld validate.Field, operations *admissionv1.RuleWithOperations) {
+func validateOperations(fld validate.Field, operations *admissionregistrationv1.RuleWithOperations) {
 	fld.RequireSet("operations", len(operations.Operations) > 0)
-	if len(operations.Operations) > 1 && slices.Contains(operations.Operations, admissionv1.OperationAll) {
+	if len(operations.Operations) > 1 && slices.Contains(operations.Operations, admissionregistrationv1.OperationAll) {
 		fld.Invalid("operations", operations.Operations, "if '*' is present, must not specify other operations")
 	}
 	for i, o := range operations.Operations {
-		validate.OneOf(fld.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
-			admissionv1.Delete, admissionv1.Update)
+		validate.OneOf(fld.Index("operations", i), "", o, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create,
+			admissionregistrationv1.Delete, admissionregistrationv1.Update)
 	}
 	requireWildcardOrValues(fld, "apiGroups", operations.APIGroups, "API groups")
 	requireWildcardOrValues(fld, "apiVersions", operations.APIVersions, "API versions")
@@ -45,7 +45,7 @@ func validateOperations(fld validate.Field, operations *admissionv1.RuleWithOper
 		fld.Index("apiVersions", i).RequireSet("", v != "")
 	}
 	validateResources(fld, operations.Resources)
-	validate.OptionalOneOf(fld, "scope", operations.Scope, admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)
+	validate.OptionalOneOf(fld, "scope", operations.Scope, admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope)
 }
 
 // requireWildcardOrValues requires values, or only the wildcard. others describes the values in
@@ -104,13 +104,13 @@ const maxConditions = 64
 // variables of their expressions.
 func validateMatchConditions(
 	fld validate.Field,
-	conditions []admissionv1.MatchCondition,
+	conditions []admissionregistrationv1.MatchCondition,
 	visible expressions.VariableSet,
 	compile compiler,
 ) {
 	validate.MaxItems(fld, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
-	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, matchCondition *admissionv1.MatchCondition) {
+	validate.Each(fld, "matchConditions", conditions, func(fld validate.Field, matchCondition *admissionregistrationv1.MatchCondition) {
 		if expression := strings.TrimSpace(matchCondition.Expression); expression == "" {
 			fld.Required("expression", "")
 		} else if engine := compilerOrError(fld, "expression", compile); engine != nil {
@@ -144,9 +144,9 @@ func reportInvalidExpression(fld validate.Field, name, expression string, err er
 // validateFailureAndMatchPolicy validates both policies, which may be nil.
 func validateFailureAndMatchPolicy(
 	fld validate.Field,
-	failure *admissionv1.FailurePolicyType,
-	match *admissionv1.MatchPolicyType,
+	failure *admissionregistrationv1.FailurePolicyType,
+	match *admissionregistrationv1.MatchPolicyType,
 ) {
-	validate.OptionalOneOf(fld, "failurePolicy", failure, admissionv1.Fail, admissionv1.Ignore)
-	validate.OptionalOneOf(fld, "matchPolicy", match, admissionv1.Equivalent, admissionv1.Exact)
+	validate.OptionalOneOf(fld, "failurePolicy", failure, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
+	validate.OptionalOneOf(fld, "matchPolicy", match, admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
 }

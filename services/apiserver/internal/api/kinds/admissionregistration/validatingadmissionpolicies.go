@@ -1,7 +1,7 @@
 package admissionregistration
 
 import (
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -11,9 +11,9 @@ import (
 
 // validatingAdmissionPolicies declares the cluster-scoped kind ValidatingAdmissionPolicy.
 func validatingAdmissionPolicies(compile compiler) *registry.Kind {
-	return declare.Kind[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](complete(&registry.Kind{
+	return declare.Kind[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList](complete(&registry.Kind{
 		Names: registry.Names{Version: version, Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy"},
-		Parts: declare.SpecStatusAccessors(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+		Parts: declare.SpecStatusAccessors(func(v *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
 			return &v.Spec, &v.Status
 		}),
 		Default: declare.Adapt(defaultPolicy),
@@ -22,14 +22,14 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 			columns.Int(
 				"Validations",
 				"Validations indicates the number of validation rules defined in this configuration",
-				func(p *admissionv1.ValidatingAdmissionPolicy) int64 {
+				func(p *admissionregistrationv1.ValidatingAdmissionPolicy) int64 {
 					return int64(len(p.Spec.Validations))
 				},
 			),
 			columns.Text(
 				"ParamKind",
 				"ParamKind specifies the kind of resources used to parameterize this policy",
-				func(p *admissionv1.ValidatingAdmissionPolicy) string {
+				func(p *admissionregistrationv1.ValidatingAdmissionPolicy) string {
 					if k := p.Spec.ParamKind; k != nil {
 						return k.APIVersion + "/" + k.Kind
 					}
@@ -40,7 +40,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		}},
 		Subresources: []registry.Subresource{
 			declare.WithResetFields(
-				declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
+				declare.ValidatedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) {
 					p.Spec = old.Spec
 					declare.ResetMetaForStatus(p, old)
 				}, validatePolicyStatus),
@@ -48,7 +48,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 				"spec",
 			),
 		},
-	}, func(fld validate.Field, p, old *admissionv1.ValidatingAdmissionPolicy) {
+	}, func(fld validate.Field, p, old *admissionregistrationv1.ValidatingAdmissionPolicy) {
 		validatePolicy(fld, p, old, compile)
 	}))
 }

@@ -3,7 +3,7 @@ package admissionregistration
 import (
 	"cmp"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -13,9 +13,9 @@ import (
 // validatingAdmissionPolicyBindings declares the cluster-scoped kind
 // ValidatingAdmissionPolicyBinding.
 func validatingAdmissionPolicyBindings() *registry.Kind {
-	return declare.Kind[admissionv1.ValidatingAdmissionPolicyBinding, admissionv1.ValidatingAdmissionPolicyBindingList](complete(&registry.Kind{
+	return declare.Kind[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](complete(&registry.Kind{
 		Names: registry.Names{Version: version, Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding"},
-		Parts: declare.SpecAccessors(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+		Parts: declare.SpecAccessors(func(v *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 			return &v.Spec
 		}),
 		Default: declare.Adapt(defaultPolicyBinding),
@@ -24,14 +24,14 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 			columns.Text(
 				"PolicyName",
 				"PolicyName indicates the policy definition which the policy binding binded to",
-				func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
+				func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
 					return b.Spec.PolicyName
 				},
 			),
 			columns.Text(
 				"ParamRef",
 				"ParamRef indicates the param resource which sets the configration param",
-				func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
+				func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string {
 					return paramText(b.Spec.ParamRef)
 				},
 			),
@@ -42,7 +42,7 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 
 // paramText returns the parameter's name or selector. A name without a namespace may be in any
 // namespace, or cluster-scoped.
-func paramText(ref *admissionv1.ParamRef) string {
+func paramText(ref *admissionregistrationv1.ParamRef) string {
 	switch {
 	case ref == nil:
 		return columns.Unset

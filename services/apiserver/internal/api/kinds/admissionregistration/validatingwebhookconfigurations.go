@@ -1,7 +1,7 @@
 package admissionregistration
 
 import (
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -10,16 +10,16 @@ import (
 
 // validatingWebhookConfigurations declares the cluster-scoped kind ValidatingWebhookConfiguration.
 func validatingWebhookConfigurations(compile compiler) *registry.Kind {
-	return declare.Kind[admissionv1.ValidatingWebhookConfiguration, admissionv1.ValidatingWebhookConfigurationList](complete(&registry.Kind{
+	return declare.Kind[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](complete(&registry.Kind{
 		Names: registry.Names{Version: version, Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration"},
-		Parts: declare.ExactSpecAccessors(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
+		Parts: declare.ExactSpecAccessors(func(v *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &v.Webhooks
 		}),
 		Default: declare.Adapt(defaultValidatingWebhooks),
 		Presentation: registry.Presentation{
-			Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
+			Columns: webhookColumns(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		},
-	}, func(fld validate.Field, c, old *admissionv1.ValidatingWebhookConfiguration) {
+	}, func(fld validate.Field, c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
 		hooks, may := validatingHooks(c), tolerated{}
 		if old != nil {
 			may = toleratedViolations(hooks, validatingHooks(old))

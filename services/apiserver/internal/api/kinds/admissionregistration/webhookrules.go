@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	content "k8s.io/apimachinery/pkg/util/validation"
 
 	"binnacle/services/apiserver/internal/cel/expressions"
@@ -14,15 +14,15 @@ import (
 
 // hook is a webhook of either configuration kind.
 type hook struct {
-	admissionv1.ValidatingWebhook
-	reinvocation *admissionv1.ReinvocationPolicyType
+	admissionregistrationv1.ValidatingWebhook
+	reinvocation *admissionregistrationv1.ReinvocationPolicyType
 }
 
-func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
+func mutatingHooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
 		mutatingWebhook := &c.Webhooks[i]
-		hooks[i] = hook{reinvocation: mutatingWebhook.ReinvocationPolicy, ValidatingWebhook: admissionv1.ValidatingWebhook{
+		hooks[i] = hook{reinvocation: mutatingWebhook.ReinvocationPolicy, ValidatingWebhook: admissionregistrationv1.ValidatingWebhook{
 			Name: mutatingWebhook.Name, ClientConfig: mutatingWebhook.ClientConfig, Rules: mutatingWebhook.Rules, FailurePolicy: mutatingWebhook.FailurePolicy, MatchPolicy: mutatingWebhook.MatchPolicy,
 			NamespaceSelector: mutatingWebhook.NamespaceSelector, ObjectSelector: mutatingWebhook.ObjectSelector, SideEffects: mutatingWebhook.SideEffects,
 			TimeoutSeconds: mutatingWebhook.TimeoutSeconds, AdmissionReviewVersions: mutatingWebhook.AdmissionReviewVersions, MatchConditions: mutatingWebhook.MatchConditions,
@@ -31,7 +31,7 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
 	return hooks
 }
 
-func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
+func validatingHooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) []hook {
 	hooks := make([]hook, len(c.Webhooks))
 	for i := range c.Webhooks {
 		hooks[i].ValidatingWebhook = c.Webhooks[i]
@@ -89,8 +89,8 @@ func validateWebhook(fld validate.Field, webhook *hook, allowed tolerated, compi
 	}
 	fld.CheckSelector("namespaceSelector", webhook.NamespaceSelector, allowed.labelValues)
 	fld.CheckSelector("objectSelector", webhook.ObjectSelector, allowed.labelValues)
-	validate.OptionalOneOf(fld, "reinvocationPolicy", webhook.reinvocation, admissionv1.IfNeededReinvocationPolicy,
-		admissionv1.NeverReinvocationPolicy)
+	validate.OptionalOneOf(fld, "reinvocationPolicy", webhook.reinvocation, admissionregistrationv1.IfNeededReinvocationPolicy,
+		admissionregistrationv1.NeverReinvocationPolicy)
 	validateClientConfig(fld, &webhook.ClientConfig)
 	if !allowed.conditions {
 		validateMatchConditions(fld, webhook.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
@@ -98,7 +98,7 @@ func validateWebhook(fld validate.Field, webhook *hook, allowed tolerated, compi
 }
 
 // validateClientConfig requires either a URL or a service.
-func validateClientConfig(fld validate.Field, clientConfig *admissionv1.WebhookClientConfig) {
+func validateClientConfig(fld validate.Field, clientConfig *admissionregistrationv1.WebhookClientConfig) {
 	client := fld.Child("clientConfig")
 	switch serviceReference := clientConfig.Service; {
 	case (clientConfig.URL == nil) == (serviceReference == nil):
@@ -112,15 +112,15 @@ func validateClientConfig(fld validate.Field, clientConfig *admissionv1.WebhookC
 }
 
 // hasNoSideEffects reports whether a webhook can be called for a dry run.
-func hasNoSideEffects(s admissionv1.SideEffectClass) bool {
-	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
+func hasNoSideEffects(s admissionregistrationv1.SideEffectClass) bool {
+	return s == admissionregistrationv1.SideEffectClassNone || s == admissionregistrationv1.SideEffectClassNoneOnDryRun
 }
 
 // validateSideEffects requires a class without side effects, or any class if allowsAny is set.
-func validateSideEffects(fld validate.Field, sideEffectClass *admissionv1.SideEffectClass, allowsAny bool) {
-	classes := []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
+func validateSideEffects(fld validate.Field, sideEffectClass *admissionregistrationv1.SideEffectClass, allowsAny bool) {
+	classes := []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun}
 	if allowsAny {
-		classes = append(classes, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
+		classes = append(classes, admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
 	}
 	if sideEffectClass == nil {
 		names := make([]string, len(classes))
