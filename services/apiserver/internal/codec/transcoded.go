@@ -43,8 +43,8 @@ func newMetadataProgram() *transcode.Program {
 	return program
 }
 
-// Transcodes reports whether the JSON of objects is written from their stored form. That is so
-// cheap that frames need not be cached.
+// Transcodes reports whether the JSON of objects is written from their stored form. Frames of such
+// objects need not be cached, because writing them again costs little.
 func (k *KindCodec) Transcodes() bool { return k.program != nil && k.program() != nil }
 
 // appendTranscoded appends the object of a stored value, without kind and apiVersion. It returns
@@ -94,7 +94,9 @@ func (k *KindCodec) AppendStored(dst []byte, item Item, memo *Memo) ([]byte, boo
 	if k.program == nil {
 		return dst, false
 	}
-	return appendWithHead(k.program(), dst, k.heads[Added][objectAt(Added):], item, memo)
+	// The head of an ADDED event ends with the head of its object, which holds kind and apiVersion.
+	objectHead := k.heads[Added][objectAt(Added):]
+	return appendWithHead(k.program(), dst, objectHead, item, memo)
 }
 
 // AppendPartial appends an object's metadata. It returns false if the object has to be decoded.
@@ -106,13 +108,13 @@ func (k *KindCodec) AppendPartial(dst []byte, version string, item Item, memo *M
 }
 
 // transcodedFrame returns the frame of a watch event.
-func (k *KindCodec) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
-	capacity := len(head) + len(it.Stored)*3/2 // the JSON is seldom larger
-	f, ok := appendWithHead(p, make([]byte, 0, capacity), head, it, nil)
+func (k *KindCodec) transcodedFrame(program *transcode.Program, head []byte, item Item) (Frame, bool) {
+	capacity := len(head) + len(item.Stored)*3/2 // the JSON is seldom larger
+	frame, ok := appendWithHead(program, make([]byte, 0, capacity), head, item, nil)
 	if !ok {
 		return nil, false
 	}
-	return append(f, '}', '\n'), true
+	return append(frame, '}', '\n'), true
 }
 
 // checkServable returns an error for a stored protobuf message that decodes, but that no list in

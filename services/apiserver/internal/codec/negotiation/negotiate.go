@@ -13,10 +13,10 @@ import (
 	"binnacle/libs/api"
 )
 
-// Representation is the form of an object or list in a response.
+// Representation is what a response contains of an object or list, such as a Table of it.
 type Representation uint8
 
-// Forms of a response.
+// Representations.
 const (
 	Itself Representation = iota
 	Table
@@ -29,7 +29,7 @@ type Choice struct {
 	// Media is the media type without parameters.
 	Media          string
 	Representation Representation
-	// MetaVersion is the version of meta.k8s.io for forms other than Itself: v1 or v1beta1.
+	// MetaVersion is the version of meta.k8s.io for representations other than Itself: v1 or v1beta1.
 	MetaVersion string
 	Pretty      bool
 }
@@ -49,12 +49,12 @@ func (m Media) Objects() []string {
 	return types
 }
 
-// Documents returns the media types of objects without a protobuf form.
+// Documents returns the media types of objects without a protobuf encoding.
 func (m Media) Documents() []string {
 	return slices.DeleteFunc(m.Objects(), func(t string) bool { return t == api.MediaProtobuf })
 }
 
-// DocumentStreams returns the media types of watches of objects without a protobuf form.
+// DocumentStreams returns the media types of watches of objects without a protobuf encoding.
 func (m Media) DocumentStreams() []string {
 	return slices.DeleteFunc(m.Streams(), func(t string) bool { return strings.HasPrefix(t, api.MediaProtobuf) })
 }
@@ -123,11 +123,11 @@ func parseAccept(header string) []mediaRange {
 // Supports reports whether the header names any supported media type, regardless of parameters. If
 // not, the response is 406 before the request is examined further.
 func (m Media) Supports(header string) bool {
-	return Names(header, func(t string) bool { return m.supports(t) || m.CBOR && t == api.MediaCBORSequence })
+	return AcceptsAny(header, func(t string) bool { return m.supports(t) || m.CBOR && t == api.MediaCBORSequence })
 }
 
-// Names reports whether an Accept header is empty or names */* or a known media type.
-func Names(header string, known func(mediaType string) bool) bool {
+// AcceptsAny reports whether an Accept header is empty or names */* or a known media type.
+func AcceptsAny(header string, known func(mediaType string) bool) bool {
 	if strings.TrimSpace(header) == "" {
 		return true
 	}
@@ -140,20 +140,20 @@ func Names(header string, known func(mediaType string) bool) bool {
 	return false
 }
 
-// Accept chooses the representation of a response. It returns false if none is acceptable. forms
-// are the forms other than Itself that the path supports.
-func (m Media) Accept(r *http.Request, forms ...Representation) (Choice, bool) {
-	return AcceptOf(r, m.Objects(), forms...)
+// Accept chooses the media type and representation of a response. It returns false if none is
+// acceptable. offered has the representations other than Itself that the path supports.
+func (m Media) Accept(r *http.Request, offered ...Representation) (Choice, bool) {
+	return AcceptOf(r, m.Objects(), offered...)
 }
 
-// AcceptStream chooses the representation of the objects in a watch. It may be YAML, which has no
-// streams.
-func (m Media) AcceptStream(r *http.Request, forms ...Representation) (Choice, bool) {
+// AcceptStream chooses the media type and representation of the objects in a watch. It chooses YAML
+// as Accept does, although a watch cannot be served as YAML; the caller rejects such a Choice.
+func (m Media) AcceptStream(r *http.Request, offered ...Representation) (Choice, bool) {
 	types := m.Objects()
 	if m.CBOR {
 		types = append(types, api.MediaCBORSequence)
 	}
-	c, ok := AcceptOf(r, types, forms...)
+	c, ok := AcceptOf(r, types, offered...)
 	if c.Media == api.MediaCBORSequence {
 		c.Media = api.MediaCBOR
 	}
@@ -161,7 +161,7 @@ func (m Media) AcceptStream(r *http.Request, forms ...Representation) (Choice, b
 }
 
 // AcceptOf chooses like Accept, among the given media types.
-func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice, bool) {
+func AcceptOf(r *http.Request, types []string, offered ...Representation) (Choice, bool) {
 	header := r.Header.Get("Accept")
 	if strings.TrimSpace(header) == "" {
 		return Choice{Media: types[0], Pretty: wantsPretty(r, nil)}, true
@@ -172,7 +172,7 @@ func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice,
 				continue
 			}
 			choice := Choice{Media: t, Pretty: wantsPretty(r, mediaRange.params)}
-			if choice.setForm(mediaRange.params, forms) {
+			if choice.setRepresentation(mediaRange.params, offered) {
 				return choice, true
 			}
 		}
@@ -180,9 +180,10 @@ func AcceptOf(r *http.Request, types []string, forms ...Representation) (Choice,
 	return Choice{}, false
 }
 
-// setForm applies the parameters as, g and v, such as as=Table;g=meta.k8s.io;v=v1. Any one of them
-// requests another form than Itself. setForm returns false if the form is not one of forms.
-func (c *Choice) setForm(params map[string]string, forms []Representation) bool {
+// setRepresentation applies the parameters as, g and v, such as as=Table;g=meta.k8s.io;v=v1. Any one
+// of them requests another representation than Itself. setRepresentation returns false if the
+// requested representation is not offered.
+func (c *Choice) setRepresentation(params map[string]string, offered []Representation) bool {
 	name, hasKind := params["as"]
 	_, hasGroup := params["g"]
 	_, hasVersion := params["v"]
@@ -198,19 +199,19 @@ func (c *Choice) setForm(params map[string]string, forms []Representation) bool 
 	default:
 		return false
 	}
-	form, known := formsByKind[name]
-	if !known || !slices.Contains(forms, form) {
+	representation, known := representationsByKind[name]
+	if !known || !slices.Contains(offered, representation) {
 		return false
 	}
-	if form == Table && c.Media == api.MediaProtobuf { // tables have no protobuf form
+	if representation == Table && c.Media == api.MediaProtobuf { // tables have no protobuf encoding
 		return false
 	}
-	c.Representation = form
+	c.Representation = representation
 	return true
 }
 
-// formsByKind holds the forms by the kind in the parameter as.
-var formsByKind = map[string]Representation{
+// representationsByKind holds the representations by the kind in the parameter as.
+var representationsByKind = map[string]Representation{
 	"Table":                     Table,
 	"PartialObjectMetadata":     PartialObject,
 	"PartialObjectMetadataList": PartialObjectList,

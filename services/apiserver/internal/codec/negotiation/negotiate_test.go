@@ -11,8 +11,9 @@ import (
 // media has the media types that are always supported.
 var media negotiation.Media
 
-// TestAcceptSelectsSupportedTypeAndForm checks which of the supported types and forms an Accept header selects.
-func TestAcceptSelectsSupportedTypeAndForm(t *testing.T) {
+// TestAcceptSelectsSupportedTypeAndRepresentation checks which of the supported media types and
+// representations an Accept header selects.
+func TestAcceptSelectsSupportedTypeAndRepresentation(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, test := range []struct {
 		accept string

@@ -50,37 +50,37 @@ type Mux struct {
 
 // ServeHTTP implements http.Handler.
 func (mux *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
+	urlPath := r.URL.Path
 	switch {
-	case strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"), path == "/api", path == "/apis":
+	case strings.HasPrefix(urlPath, "/api/"), strings.HasPrefix(urlPath, "/apis/"), urlPath == "/api", urlPath == "/apis":
 		mux.serveAPI(w, r)
-	case IsHealth(path):
+	case IsHealth(urlPath):
 		mux.Health.ServeHTTP(w, r)
-	case path == "/metrics":
+	case urlPath == "/metrics":
 		mux.Metrics.ServeHTTP(w, r)
-	case path == "/metrics/slis":
+	case urlPath == "/metrics/slis":
 		mux.SLIs.ServeHTTP(w, r)
-	case path == "/version" || strings.HasPrefix(path, "/version/"):
+	case urlPath == "/version" || strings.HasPrefix(urlPath, "/version/"):
 		mux.serveVersion(w, r)
-	case strings.HasPrefix(path, "/openapi/"):
+	case strings.HasPrefix(urlPath, "/openapi/"):
 		mux.OpenAPI.ServeHTTP(w, r)
-	case mux.Issuer != nil && path == satoken.DiscoveryPath:
+	case mux.Issuer != nil && urlPath == satoken.DiscoveryPath:
 		mux.serveMedia(w, r, api.MediaJSON, mux.Issuer.ServeHTTP)
-	case mux.Issuer != nil && path == satoken.JWKSPath:
+	case mux.Issuer != nil && urlPath == satoken.JWKSPath:
 		mux.serveMedia(w, r, satoken.JWKSMedia, mux.Issuer.ServeHTTP)
-	case path == "/" || path == "" || path == "/index.html":
+	case urlPath == "/" || urlPath == "" || urlPath == "/index.html":
 		mux.Discovery.ServePaths(w, r)
-	case mux.Flagz != nil && path == "/flagz":
+	case mux.Flagz != nil && urlPath == "/flagz":
 		mux.Flagz.ServeHTTP(w, r)
-	case mux.Statusz != nil && path == "/statusz":
+	case mux.Statusz != nil && urlPath == "/statusz":
 		mux.Statusz.ServeHTTP(w, r)
-	case mux.Flow != nil && strings.HasPrefix(path, flowDumpPrefix):
+	case mux.Flow != nil && strings.HasPrefix(urlPath, flowDumpPrefix):
 		serveFlowDump(w, r, mux.Flow)
-	case mux.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
+	case mux.LogFiles != "" && (urlPath == "/logs" || strings.HasPrefix(urlPath, "/logs/")):
 		mux.serveLogs(w, r)
-	case mux.Profiling && isProfile(path):
+	case mux.Profiling && isProfile(urlPath):
 		serveProfile(w, r)
-	case mux.Profiling && path == verbosityPath:
+	case mux.Profiling && urlPath == verbosityPath:
 		mux.serveVerbosity(w, r)
 	default:
 		http.NotFound(w, r)
@@ -115,7 +115,7 @@ func (mux *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string,
 	switch {
 	case r.Method != http.MethodGet:
 		mux.API.Error(w, r, status.Method())
-	case !negotiation.Names(r.Header.Get("Accept"), func(t string) bool { return t == media }):
+	case !negotiation.AcceptsAny(r.Header.Get("Accept"), func(t string) bool { return t == media }):
 		mux.API.Error(w, r, status.NoRepresentation([]string{media}))
 	default:
 		serve(w, r)
@@ -123,9 +123,9 @@ func (mux *Mux) serveMedia(w http.ResponseWriter, r *http.Request, media string,
 }
 
 // IsHealth reports whether a path belongs to a health check.
-func IsHealth(path string) bool {
+func IsHealth(urlPath string) bool {
 	for _, prefix := range []string{"/healthz", "/livez", "/readyz"} {
-		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+		if urlPath == prefix || strings.HasPrefix(urlPath, prefix+"/") {
 			return true
 		}
 	}
@@ -148,19 +148,16 @@ func (mux *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		info.Delegate.ServeHTTP(w, r)
 		return
 	}
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	root, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	var groupVersion schema.GroupVersion
-	if parts[0] == "apis" && len(parts) > 1 {
-		groupVersion.Group = parts[1]
-		parts = parts[1:]
+	if root == "apis" && rest != "" {
+		groupVersion.Group, rest, _ = strings.Cut(rest, "/")
 		if groupVersion.Group == "" || !info.Kinds.ServesGroup(groupVersion.Group) && !mux.Discovery.HasGroup(groupVersion.Group) {
 			http.NotFound(w, r)
 			return
 		}
 	}
-	if len(parts) > 1 {
-		groupVersion.Version = parts[1]
-	}
+	groupVersion.Version, _, _ = strings.Cut(rest, "/")
 	if groupVersion.Group != "" && groupVersion.Version != "" && !info.Kinds.BuiltIn(groupVersion.Group) && !servesPath(info, groupVersion) {
 		http.NotFound(w, r) // plain text, as for an unknown path
 		return
@@ -170,19 +167,19 @@ func (mux *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 		mux.API.ServeHTTP(w, r)
 	case groupVersion.Version != "" && !info.Kinds.Serves(groupVersion):
 		mux.API.Error(w, r, status.NoResource())
-	case servesAnyMethod(info, parts[0], groupVersion):
-		mux.serveDiscovery(w, r, parts[0], groupVersion)
+	case servesAnyMethod(info, root, groupVersion):
+		mux.serveDiscovery(w, r, root, groupVersion)
 	case r.Method != http.MethodGet:
 		mux.API.Error(w, r, status.Method())
 	case !mux.API.Media.Supports(r.Header.Get("Accept")):
 		mux.API.Error(w, r, status.NoRepresentation(mux.API.Media.Objects()))
 	default:
-		mux.serveDiscovery(w, r, parts[0], groupVersion)
+		mux.serveDiscovery(w, r, root, groupVersion)
 	}
 }
 
 // servesAnyMethod reports whether Kubernetes serves a discovery document for any method. root is
-// api or apis if the path names no group.
+// the first element of the path, api or apis.
 func servesAnyMethod(info *requestinfo.Info, root string, gv schema.GroupVersion) bool {
 	if gv.Version != "" {
 		return !info.Kinds.BuiltIn(gv.Group)

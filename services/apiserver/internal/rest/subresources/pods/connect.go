@@ -71,7 +71,7 @@ const logType = "*rest.LocationStreamer"
 // serveLog serves GET of a pod's log.
 func (s *service) serveLog(call *handlers.Call) error {
 	types := append([]string{"text/plain"}, s.Media.Objects()...)
-	if !negotiation.Names(call.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
+	if !negotiation.AcceptsAny(call.R.Header.Get("Accept"), func(t string) bool { return slices.Contains(types, t) }) {
 		return status.NoRepresentation(types)
 	}
 	if err := s.AcceptsView(call.R, false); err != nil {
