@@ -12,10 +12,11 @@
 //	discovery.go   returns the group versions of APIServices for discovery
 //	specs.go       reads the OpenAPI documents of a server; v3 documents are proxied,
 //	               v2 documents are read on demand and merged
+//	metrics.go     Prometheus metrics
 //
 // Aggregator.Run checks and describes servers in the background, so that no client request waits
 // for that. Requests to a server that is not available are rejected immediately with 503.
 //
-// The rules are those of "Kubernetes API Aggregation Layer" in the documentation of Kubernetes
-// 1.33.
+// The rules are those of Kubernetes 1.33; see "Kubernetes API Aggregation Layer":
+// https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/
 package aggregation

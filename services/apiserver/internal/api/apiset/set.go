@@ -46,7 +46,8 @@ var ErrGone = errors.New("the kind of the object is not served any more")
 var ErrChanged = errors.New("the kind of the object has changed")
 
 // MaxSlots is the number of slots. Package objects stores a slot with each cached encoding and must
-// be able to represent it. A cluster does not use that many slots in years.
+// be able to represent it. A cluster does not use that many slots in years, so that a slot is not
+// used again while encodings of its earlier use exist.
 const MaxSlots = 1 << 28
 
 // Key returns the key of an object in the store.

@@ -21,17 +21,18 @@ type servingPeriod struct {
 	cancel context.CancelFunc
 }
 
-// periodFor returns the current period of a definition if an entry describes the resource in the
-// same way. Otherwise it returns a new period with a slot for each version.
-func (s *Syncer) periodFor(key string, entry *objects.Entry, versions int) *servingPeriod {
+// periodFor returns the current period of a definition if the resource is served by entry as it was
+// served before. Otherwise it returns a new period with a slot for each of versionCount versions.
+// After the last slot it uses the first ones again; see apiset.MaxSlots for why that is safe.
+func (s *Syncer) periodFor(key string, entry *objects.Entry, versionCount int) *servingPeriod {
 	if current := s.defined[key]; current != nil && servesSame(current.period.entry, entry) {
 		return current.period
 	}
 	p := &servingPeriod{entry: entry, slot: s.nextSlot}
-	if p.slot > apiset.MaxSlots-versions {
+	if p.slot > apiset.MaxSlots-versionCount {
 		p.slot = 0
 	}
-	s.nextSlot = p.slot + versions
+	s.nextSlot = p.slot + versionCount
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

@@ -114,9 +114,10 @@ func usesV1beta1(versions []string) bool {
 	return false
 }
 
-// Convert returns objects in a version, in the same order. Objects that have the version already
-// are returned unchanged. Others are converted with as few calls as their size allows. The error is
-// a Status with code 500 that describes the failure of the webhook, or the error of ctx.
+// Convert returns the objects of docs in a version, in the same order. Objects that have the version
+// already are returned unchanged. The webhook converts the rest, with as few calls as their size
+// allows. The error is a Status with code 500 that describes the failure of the webhook, or the
+// error of ctx.
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	target := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
@@ -133,20 +134,20 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 		}
 		maxResponse := min(remainingBytes, MaxResponse, maxGrowth*size+bytesPerObject*len(batch))
 		err := w.convertBatch(ctx, batch, target, maxResponse)
-		for _, converted := range batch {
-			out[converted.index] = converted.converted
-			remainingBytes -= len(converted.converted)
+		for _, doc := range batch {
+			out[doc.index] = doc.converted
+			remainingBytes -= len(doc.converted)
 		}
 		batch = batch[:0]
 		size = 0
 		return err
 	}
 	for i, raw := range docs {
-		converted, err := parseDocument(raw)
+		doc, err := parseDocument(raw)
 		if err != nil {
 			return nil, err
 		}
-		if converted.apiVersion == target.String() {
+		if doc.apiVersion == target.String() {
 			out[i] = raw
 			continue
 		}
@@ -155,23 +156,23 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 				return nil, err
 			}
 		}
-		converted.index = i
-		batch = append(batch, converted)
+		doc.index = i
+		batch = append(batch, doc)
 		size += len(raw)
 	}
 	return out, flush()
 }
 
-// convertBatch converts one batch and sets the results in its documents. maxBytes bounds the
-// response.
-func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target schema.GroupVersion, maxBytes int) error {
+// convertBatch converts one batch and sets the results in its documents. maxResponseBytes bounds
+// the response.
+func (w *Webhook) convertBatch(ctx context.Context, batch []*document, target schema.GroupVersion, maxResponseBytes int) error {
 	kind := batch[0].gvk()
 	newFailure := func(format string, args ...any) error {
 		message := fmt.Sprintf("conversion webhook for %v ", kind) + fmt.Sprintf(format, args...)
 		return status.Error(http.StatusInternalServerError, "", message, nil)
 	}
 	var invalidResponse error
-	err := w.callWebhook(ctx, batch, target, maxBytes, func(objects [][]byte, n int) {
+	err := w.callWebhook(ctx, batch, target, maxResponseBytes, func(objects [][]byte, n int) {
 		if n != len(batch) {
 			invalidResponse = newFailure("returned %d objects, expected %d", n, len(batch))
 			return

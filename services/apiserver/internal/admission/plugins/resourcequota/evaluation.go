@@ -33,13 +33,13 @@ type evaluation struct {
 func (p *Plugin) evaluate(ctx context.Context, req *admission.Request, e *evaluator) (quotas []string, err error) {
 	result := &evaluation{request: req, evaluator: e}
 	hasQuota := false
-	err = p.Quotas.Each(ctx, req.Namespace, func(quota *corev1.ResourceQuota) error {
-		if !hasQuota {
+	err = p.Quotas.Each(ctx, req.Namespace, func(resourceQuota *corev1.ResourceQuota) error {
+		if !hasQuota { // measured once, and only if the namespace has a quota
 			hasQuota = true
 			result.rejection = result.measure()
 		}
 		if result.rejection == nil {
-			result.rejection = result.addQuota(quota)
+			result.rejection = result.addQuota(resourceQuota)
 		}
 		return result.rejection
 	})
@@ -221,11 +221,12 @@ func addUsage(req *admission.Request, resourceQuota *corev1.ResourceQuota, delta
 
 // charge is usage that was added to a quota.
 type charge struct {
-	quota    string // name
+	quota    string // name of the quota
 	uid      string // of the quota
 	amounts  amounts
 	revision int64 // of the quota after the charge
-	// recountTimes is the result of the function recountTimes when the charge was made.
+	// recountTimes holds when each other field manager had last written the status of the quota
+	// before the charge; see recountedSince.
 	recountTimes map[string]metav1.Time
 }
 

@@ -26,6 +26,7 @@ func certificateSigningRequests() *registry.Kind {
 			return &c.Spec, &c.Status
 		}),
 		Create: registry.Create{
+			// Prepare clears the requester that the client sent. RecordCreator sets the actual one.
 			Prepare: declare.Adapt(func(r *certificatesv1.CertificateSigningRequest) { stampRequester(r, registry.Requester{}) }),
 			RecordCreator: func(o registry.Object, requester registry.Requester) {
 				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
@@ -38,7 +39,7 @@ func certificateSigningRequests() *registry.Kind {
 			Order:       registry.Order{registry.MetaRules, registry.UpdateRules, registry.MetaUpdateRules},
 			ResetFields: []string{"spec", "status"},
 			Prepare:     declare.AdaptUpdate(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
-			Validate:    declare.AdaptUpdateValidation(allowedChanges{}.changes),
+			Validate:    declare.AdaptUpdateValidation(updateRules{}.validate),
 		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
@@ -51,7 +52,7 @@ func certificateSigningRequests() *registry.Kind {
 						"approval",
 						"CertificateSigningRequest",
 						prepareApproval,
-						allowedChanges{approves: true}.changes,
+						updateRules{mayDecide: true}.validate,
 					),
 					registry.MetaRules,
 					registry.UpdateRules,
@@ -62,7 +63,7 @@ func certificateSigningRequests() *registry.Kind {
 			)),
 			declare.WithResetFields(
 				declare.WithValidationOrder(
-					declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes),
+					declare.ValidatedView("status", "CertificateSigningRequest", prepareStatus, updateRules{mayIssue: true}.validate),
 					registry.MetaRules,
 					registry.UpdateRules,
 					registry.MetaUpdateRules,

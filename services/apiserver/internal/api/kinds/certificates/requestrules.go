@@ -153,23 +153,28 @@ func validateConditions(fld validate.Field, request, old *certificatesv1.Certifi
 	)
 }
 
-// allowedChanges is the path by which a request is changed.
-type allowedChanges struct{ approves, issues bool }
+// updateRules selects the changes that an update of a CertificateSigningRequest may make. They depend
+// on the subresource.
+type updateRules struct {
+	mayDecide bool // add a condition Approved or Denied
+	mayIssue  bool // set a certificate that is not set yet
+}
 
-// changes rejects changes of decisions and of issued certificates.
-func (w allowedChanges) changes(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
+// validate validates an update. It rejects changes of decisions and certificates that the rules do
+// not allow.
+func (u updateRules) validate(fld validate.Field, r, old *certificatesv1.CertificateSigningRequest) {
 	validateRequest(fld, r, old)
 	status := fld.Child("status")
 	for _, conditionType := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		now, before := len(conditionsOf(r, conditionType)), len(conditionsOf(old, conditionType))
 		status.ForbidSet("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", conditionType))
-		status.ForbidSet("conditions", now > before && conditionType != certificatesv1.CertificateFailed && !w.approves,
+		status.ForbidSet("conditions", now > before && conditionType != certificatesv1.CertificateFailed && !u.mayDecide,
 			fmt.Sprintf("updates may not add a condition of type %q", conditionType))
 	}
 	if bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
 		return
 	}
-	status.ForbidSet("certificate", !w.issues, "updates may not set certificate content")
-	status.ForbidSet("certificate", w.issues && len(old.Status.Certificate) > 0,
+	status.ForbidSet("certificate", !u.mayIssue, "updates may not set certificate content")
+	status.ForbidSet("certificate", u.mayIssue && len(old.Status.Certificate) > 0,
 		"updates may not modify existing certificate content")
 }

@@ -1,5 +1,6 @@
 // Package rbacgroup declares the kinds of the group rbac.authorization.k8s.io, v1. It has no
-// state. Kinds returns new values for the catalog of built-in kinds.
+// state. Kinds returns new values for the catalog of built-in kinds. The name of an object may be any
+// path segment, such as "system:node".
 package rbacgroup
 
 import (
@@ -18,8 +19,7 @@ const (
 	kindClusterRole = "ClusterRole"
 )
 
-// Kinds returns the kinds of the group, ordered by resource. Their names may be any path segment,
-// such as "system:node".
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		clusterRoleBindings(),
@@ -29,9 +29,10 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-func subjectsText(all []rbacv1.Subject, kind string, text func(rbacv1.Subject) string) string {
+// subjectsText returns the texts of the subjects of a kind, for a table column.
+func subjectsText(subjects []rbacv1.Subject, kind string, text func(rbacv1.Subject) string) string {
 	var out []string
-	for _, s := range all {
+	for _, s := range subjects {
 		if s.Kind == kind {
 			out = append(out, text(s))
 		}

@@ -87,7 +87,7 @@ func appendListOrSchema(dst []byte, union reflect.Value, field string) []byte {
 	return appendJSON(dst, union.FieldByName("Schema"))
 }
 
-// isEmpty reports whether encoding/json omits a field with omitempty.
+// isEmpty reports whether a value is empty by the rules of omitempty in encoding/json.
 func isEmpty(value reflect.Value) bool {
 	if value.Kind() == reflect.Slice || value.Kind() == reflect.Map {
 		return value.Len() == 0
@@ -108,7 +108,8 @@ func appendComma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// appendFloat appends a number. Integers have no fraction.
+// appendFloat appends a number as encoding/json writes it. Integers take a shorter path, except for
+// zero: encoding/json writes -0 for negative zero, which AppendInt cannot.
 func appendFloat(dst []byte, number float64) []byte {
 	if number == math.Trunc(number) && math.Abs(number) < 1<<53 && number != 0 {
 		return strconv.AppendInt(dst, int64(number), 10)
