@@ -10,9 +10,9 @@ import (
 // connection. It bounds the delay of HTTP/2 frames that are written later.
 const maxUnsent = 128 << 10
 
-// limitUnsent sets maxUnsent for a connection. The option is set per connection, because
-// connections do not inherit it from a Multipath TCP listener, and package net creates such
-// listeners by default. If it fails, the kernel buffers more bytes.
+// limitUnsent sets the option TCP_NOTSENT_LOWAT of a connection to maxUnsent. It is set per
+// connection, because connections do not inherit it from a Multipath TCP listener, and package net
+// creates such listeners by default. If setting the option fails, the kernel buffers more bytes.
 func limitUnsent(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)

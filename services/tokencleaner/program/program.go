@@ -8,7 +8,7 @@ import (
 	"binnacle/services/tokencleaner/internal/app"
 )
 
-// Command returns the service with its default options. Each call returns a new one.
+// Command returns the command of the service with its default options. Each call returns a new one.
 func Command() options.Command {
 	opts := app.NewOptions()
 	return options.Command{

@@ -1,6 +1,6 @@
 // Package apitest is a small API server for tests of the service: it keeps core objects in memory,
 // and gets, lists and watches them over HTTP. Its watches can be delayed, like those of a busy
-// server. It ends with the test.
+// server. The server stops when the test ends.
 package apitest
 
 import (
@@ -103,7 +103,7 @@ func (s *Server) Delete(resource, namespace, name string) {
 	defer s.mu.Unlock()
 	last := s.objects[key]
 	if last == nil {
-		s.t.Errorf("%v is not there to be deleted", key)
+		s.t.Errorf("%v does not exist, want it to be deleted", key)
 		return
 	}
 	delete(s.objects, key)
@@ -154,7 +154,7 @@ func (s *Server) Gets() int {
 	return s.gets
 }
 
-// serve serves the requests of one resource, unless the server is down.
+// serve serves all requests. It fails them while the server is down, except for health checks.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/readyz" {
 		return
@@ -212,7 +212,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, key objectKey) {
 			"message":    key.resource + " " + key.name + " not found",
 		}
 	}
-	s.writeJSON(w, found)
+	writeJSON(w, found)
 }
 
 // list writes the selected objects of a resource.
@@ -236,7 +236,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, key objectKey) {
 		list["apiVersion"] = "meta.k8s.io/v1"
 	}
 	w.Header().Set("Content-Type", "application/json")
-	s.writeJSON(w, list)
+	writeJSON(w, list)
 }
 
 // listKinds returns the kinds of lists by resource.
@@ -274,7 +274,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key objectKey) {
 		s.mu.Unlock()
 		for _, e := range newEvents {
 			if isSelected(r, key, e.key, e.object) {
-				s.writeJSON(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
+				writeJSON(w, object{"type": e.kind, "object": inRequestedForm(r, e.object)})
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -287,7 +287,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, key objectKey) {
 }
 
 // writeJSON writes JSON. It ignores errors, because the client may have gone.
-func (s *Server) writeJSON(w http.ResponseWriter, body any) {
+func writeJSON(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 

@@ -92,14 +92,14 @@ func setSecurityHeaders(header http.Header) {
 }
 
 // serveState writes the state of the suite as JSON to an authorized client.
-func (p *Page) serveState(ctx *gin.Context) {
-	setSecurityHeaders(ctx.Writer.Header())
-	ctx.Header("Cache-Control", "no-store")
-	if rejection := p.config.Check(ctx.Request); rejection != nil {
+func (p *Page) serveState(c *gin.Context) {
+	setSecurityHeaders(c.Writer.Header())
+	c.Header("Cache-Control", "no-store")
+	if rejection := p.config.Check(c.Request); rejection != nil {
 		if rejection.Code == http.StatusUnauthorized {
-			ctx.Header("WWW-Authenticate", "Bearer")
+			c.Header("WWW-Authenticate", "Bearer")
 		}
-		reviews.Reject(ctx, *rejection)
+		reviews.Reject(c, *rejection)
 		return
 	}
 	p.lastRequest.Store(p.config.Now().UnixNano())
@@ -109,14 +109,14 @@ func (p *Page) serveState(ctx *gin.Context) {
 	}
 	state, ok := p.history.State()
 	if !ok {
-		reviews.Reject(ctx, reviews.Rejection{
+		reviews.Reject(c, reviews.Rejection{
 			Code:    http.StatusServiceUnavailable,
 			Reason:  metav1.StatusReasonServiceUnavailable,
 			Message: "no replica has been scraped yet",
 		})
 		return
 	}
-	ctx.JSON(http.StatusOK, state)
+	c.JSON(http.StatusOK, state)
 }
 
 // Run scrapes the suite until ctx ends.

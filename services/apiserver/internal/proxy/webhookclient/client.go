@@ -12,10 +12,11 @@ import (
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 )
 
-// NewClient returns a client for a webhook at the address at. Every call returns a new client with
-// its own connections, because addresses and certificates may change at any time. release closes
-// the connections. The client follows redirects, but sends credentials only to the host of at.
-// Response bodies longer than limit bytes are errors. metrics may be nil.
+// NewClient returns a client for a webhook at serverURL. config has its credentials, trusted CAs and
+// dialer. Every call returns a new client with its own connections, because addresses and
+// certificates may change at any time. release closes the connections. The client follows redirects,
+// but sends credentials only to the host of serverURL. Response bodies longer than limit bytes are
+// errors. metrics may be nil.
 func NewClient(config *rest.Config, serverURL *url.URL, limit int64, metrics *Metrics) (client *http.Client, release func(), err error) {
 	c, err := config.TransportConfig()
 	if err != nil {

@@ -214,7 +214,7 @@ func (p *nodePortBitmap) allocateAll(ctx context.Context, desired []int) ([]int,
 	return allocated, nil
 }
 
-// allocateIn sets the bits of the desired ports in s and returns the ports.
+// allocateIn sets the desired ports in bits and returns the ports. Port 0 means any free port.
 func (p *nodePortBitmap) allocateIn(bits *bitSet, desired []int) ([]int, error) {
 	allocated := make([]int, len(desired))
 	for i, port := range desired {
@@ -251,7 +251,8 @@ func (p *nodePortBitmap) freePosition(bits *bitSet, port int) (int, error) {
 // anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
 // for clients that choose their ports (KEP-3668).
 func (p *nodePortBitmap) anyFree(bits *bitSet) (int, bool) {
-	static := int(staticBand(uint64(p.portRange.Size), 32, 128))
+	const part, maximum = 32, 128 // from KEP-3668
+	static := int(staticBand(uint64(p.portRange.Size), part, maximum))
 	for _, band := range [][2]int{{static, p.portRange.Size - static}, {0, static}} {
 		from, n := band[0], band[1]
 		if n == 0 {

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Types of package authorizer, under the names that the front end uses.
+// Types of package authorizer, under the names that the API server uses.
 type (
 	Decision    = authorizer.Decision
 	Attributes  = authorizer.Attributes

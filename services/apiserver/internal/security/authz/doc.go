@@ -1,5 +1,5 @@
-// Package authz decides whether a user may perform a request: the front end's side of authorization
-// (specification: "Authorization"). Authorizers are called in order. The first that allows or
+// Package authz decides whether a user may perform a request. It is the API server's side of
+// authorization (specification: "Authorization"). Authorizers are called in order. The first that allows or
 // denies is final. If none has an opinion, the request is rejected. The contract and the engines
 // are libraries (authorizer, rbac, node, abac), which the access review service uses too.
 //

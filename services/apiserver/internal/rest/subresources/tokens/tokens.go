@@ -1,5 +1,5 @@
-// Package tokens implements token requests for service accounts. Package build lists its operation.
-// Package handlers routes requests and calls it. The package keeps no state.
+// Package tokens implements token requests, the subresource token of service accounts. Package build
+// adds it to the operations that package handlers routes requests to. The package keeps no state.
 package tokens
 
 import (
@@ -59,7 +59,8 @@ const (
 	minTokenSeconds     = satoken.MinLifetimeSeconds
 	maxTokenSeconds     = satoken.MaxLifetimeSeconds
 	defaultTokenSeconds = 60 * 60
-	// extendedTokenMark is the lifetime that marks a token for an old client.
+	// extendedTokenMark is the lifetime that marks a token for an old client. As in Kubernetes, it is the
+	// lifetime of the token volumes that admission adds to pods.
 	extendedTokenMark = 60*60 + 7
 )
 
@@ -250,7 +251,7 @@ func (i *Issuer) issueToken(
 }
 
 // signClaims signs the claims of a token. A signature with a large RSA key takes milliseconds of
-// CPU, so a local signature waits for the permit of large requests.
+// CPU, so a local signature is subject to the concurrency limit of large requests.
 func (i *Issuer) signClaims(ctx context.Context, claims satoken.Claims) (string, error) {
 	if i.Local {
 		if err := request.Estimate(ctx, request.LargeBody); err != nil {

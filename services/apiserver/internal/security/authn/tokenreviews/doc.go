@@ -11,12 +11,12 @@
 // secret of a bootstrap token. They are derived from the token's claims and from the user. Run
 // follows them in the watch cache. Every event that may change the validity of a token drops its
 // result. Nothing is cached while Run does not follow. Two rules ensure that no result survives an
-// sendEvent during its review:
+// event during its review:
 //   - The objects that the token itself names are indexed before the review starts. An event
 //     during the review prevents caching, and later requests start another review.
 //   - The objects that only the user names are looked up after the result has been indexed. The
 //     result is dropped if they are missing.
 //
-// The front end's assembly creates one Cache and runs it. The bearer authenticators and the
-// TokenReview kind call it.
+// Package build creates one Cache and runs it. The bearer authenticators and the TokenReview kind
+// call it.
 package tokenreviews

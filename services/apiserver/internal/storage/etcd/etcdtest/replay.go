@@ -9,7 +9,8 @@ import (
 )
 
 // ReplayHistory copies the changes of an etcd up to a revision to another etcd, at the same
-// revisions. changeLast returns the value of the last change in the copy.
+// revisions. changeLast maps each value that is put at the last revision, until. It is not called for
+// deletions.
 func ReplayHistory(t testing.TB, source, target *embedded.Server, until int64, changeLast func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}
