@@ -4,13 +4,18 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
+
+// manyContainers is the lowest number of containers that exceeds doccheck.MaxListBytes.
+const manyContainers = doccheck.MaxListBytes/int(unsafe.Sizeof(corev1.Container{})) + 1
 
 // TestListsAreBounded checks that a short document that would decode to large lists of structs is
 // rejected, however it is written, and that every object that can be stored can be sent.
@@ -20,7 +25,7 @@ func TestListsAreBounded(t *testing.T) {
 	pod := func(name, containers string) string {
 		return `{"kind":"Pod","apiVersion":"v1", "spec" : { "hostname":"a\"b","` + name + `" : ` + containers + ` }}`
 	}
-	many := list("{}", 44_000)
+	many := list("{}", manyContainers)
 	deployment := `{"kind":"Deployment","apiVersion":"apps/v1","spec":{"template":{"spec":{"containers":` + many + `}}}}`
 	block := func(text string) string {
 		data, err := yaml.JSONToYAML([]byte(text))
@@ -29,11 +34,12 @@ func TestListsAreBounded(t *testing.T) {
 		}
 		return string(data)
 	}
+	// The elements are smaller than containers, so that more of them fit.
 	env := `[{"name":"a","env":` + list(`{"name":"a","value":"b"}`, 60_000) + `}]`
 	merged := "kind: Pod\napiVersion: v1\nspec:\n  <<: {containers: " + many + "}\n"
 	listed := "kind: Pod\napiVersion: v1\nspec:\n  <<: [{containers: " + many + "}]\n"
-	part := list("{}", 22_000)
-	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + part + "\n  initContainers: *c\n"
+	half := list("{}", (manyContainers+1)/2)
+	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + half + "\n  initContainers: *c\n"
 	for name, test := range map[string]struct {
 		media, body  string
 		wantRejected bool
@@ -44,25 +50,25 @@ func TestListsAreBounded(t *testing.T) {
 			body:         pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")),
 			wantRejected: true,
 		},
-		"null containers":          {media: api.MediaJSON, body: pod("containers", list("null", 44_000)), wantRejected: true},
+		"null containers":          {media: api.MediaJSON, body: pod("containers", list("null", manyContainers)), wantRejected: true},
 		"an escaped name":          {media: api.MediaJSON, body: pod(`\u0063ontainers`, many), wantRejected: true},
 		"containers in a template": {media: api.MediaJSON, body: deployment, wantRejected: true},
 		"two lists": {
 			media:        api.MediaJSON,
-			body:         pod("containers", part+`,"initContainers":`+part),
+			body:         pod("containers", half+`,"initContainers":`+half),
 			wantRejected: true,
 		},
-		"no type":                 {media: api.MediaJSON, body: `{"spec":{"containers":` + many + `}}`, wantRejected: true},
-		"unknown type":            {media: api.MediaJSON, body: `{"kind":"Nothing","spec":{"containers":` + many + `}}`},
-		"YAML":                    {media: api.MediaYAML, body: block(pod("containers", many)), wantRejected: true},
-		"JSON as YAML":            {media: api.MediaYAML, body: pod("containers", many), wantRejected: true},
-		"YAML without a type":     {media: api.MediaYAML, body: "spec: {containers: " + many + "}\n", wantRejected: true},
-		"YAML of aliases":         {media: api.MediaYAML, body: aliased, wantRejected: true},
-		"YAML with a merge key":   {media: api.MediaYAML, body: merged, wantRejected: true},
-		"YAML with a merged list": {media: api.MediaYAML, body: listed, wantRejected: true},
-		"more than can be stored": {media: api.MediaJSON, body: pod("containers", list("{}", 40_000))},
-		"many variables":          {media: api.MediaJSON, body: pod("containers", env)},
-		"many variables in YAML":  {media: api.MediaYAML, body: pod("containers", env)},
+		"no type":                                {media: api.MediaJSON, body: `{"spec":{"containers":` + many + `}}`, wantRejected: true},
+		"unknown type":                           {media: api.MediaJSON, body: `{"kind":"Nothing","spec":{"containers":` + many + `}}`},
+		"YAML":                                   {media: api.MediaYAML, body: block(pod("containers", many)), wantRejected: true},
+		"JSON as YAML":                           {media: api.MediaYAML, body: pod("containers", many), wantRejected: true},
+		"YAML without a type":                    {media: api.MediaYAML, body: "spec: {containers: " + many + "}\n", wantRejected: true},
+		"YAML of aliases":                        {media: api.MediaYAML, body: aliased, wantRejected: true},
+		"YAML with a merge key":                  {media: api.MediaYAML, body: merged, wantRejected: true},
+		"YAML with a merged list":                {media: api.MediaYAML, body: listed, wantRejected: true},
+		"as many containers as the bound allows": {media: api.MediaJSON, body: pod("containers", list("{}", manyContainers-1))},
+		"many variables":                         {media: api.MediaJSON, body: pod("containers", env)},
+		"many variables in YAML":                 {media: api.MediaYAML, body: pod("containers", env)},
 		"YAML with an aliased type": {
 			media:        api.MediaYAML,
 			body:         "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n",
@@ -105,13 +111,14 @@ func TestSchemasAreBounded(t *testing.T) {
 		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",` +
 			`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
 	}
-	many := "[" + strings.Repeat("{},", 60_000) + "{}]"
+	const schemas = doccheck.MaxListBytes/int(unsafe.Sizeof(apiextensionsv1.JSONSchemaProps{})) + 1
+	many := "[" + strings.Repeat("{},", schemas-1) + "{}]"
 	for name, schema := range map[string]string{
-		"a list":           `{"allOf":` + many + `}`,
-		"one or a list":    `{"properties":{"a":{"items":` + many + `}}}`,
-		"one of one":       `{"items":{"items":{"anyOf":` + many + `}}}`,
-		"one or a boolean": `{"additionalProperties":{"oneOf":` + many + `}}`,
-		"one or names":     `{"dependencies":{"a":{"oneOf":` + many + `}}}`,
+		"list of schemas":              `{"allOf":` + many + `}`,
+		"list in place of one schema":  `{"properties":{"a":{"items":` + many + `}}}`,
+		"list in a schema of items":    `{"items":{"items":{"anyOf":` + many + `}}}`,
+		"list in additionalProperties": `{"additionalProperties":{"oneOf":` + many + `}}`,
+		"list in a dependency":         `{"dependencies":{"a":{"oneOf":` + many + `}}}`,
 	} {
 		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
 			if _, err := kindCodec.DecodeBody(media, []byte(crd(schema)), false); err == nil ||

@@ -11,23 +11,23 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// TestPrepareUnstoredClearsServerFields checks that an object that is not stored keeps no metadata that only the
-// server sets, and gets the namespace of the path.
-func TestPrepareUnstoredClearsServerFields(t *testing.T) {
+// TestPrepareUnstoredSetsNamespaceAndClearsServerFields checks that an object that is not stored gets
+// the namespace of the path and keeps no metadata that only the server sets.
+func TestPrepareUnstoredSetsNamespaceAndClearsServerFields(t *testing.T) {
 	for _, test := range []struct {
-		name, sent, path, want string
-		rejected               bool
+		name, sentNamespace, pathNamespace, want string
+		rejected                                 bool
 	}{
-		{name: "no namespace", path: "a", want: "a"},
-		{name: "same namespace", sent: "a", path: "a", want: "a"},
-		{name: "another namespace", sent: "b", path: "a", rejected: true},
-		{name: "namespace of a cluster-scoped kind", sent: "b"},
+		{name: "no namespace", pathNamespace: "a", want: "a"},
+		{name: "same namespace", sentNamespace: "a", pathNamespace: "a", want: "a"},
+		{name: "another namespace", sentNamespace: "b", pathNamespace: "a", rejected: true},
+		{name: "namespace of a cluster-scoped kind", sentNamespace: "b"},
 	} {
 		review := &authorizationv1.SubjectAccessReview{ObjectMeta: metav1.ObjectMeta{
-			Name: "n", Namespace: test.sent, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
+			Name: "n", Namespace: test.sentNamespace, UID: "u", SelfLink: "/x", CreationTimestamp: metav1.Unix(1, 0),
 			DeletionTimestamp: ptr.To(metav1.Unix(1, 0)), DeletionGracePeriodSeconds: ptr.To(int64(1)),
 		}}
-		err := meta.PrepareUnstored(review, test.path)
+		err := meta.PrepareUnstored(review, test.pathNamespace)
 		if test.rejected {
 			if !apierrors.IsBadRequest(err) {
 				t.Errorf("%s: PrepareUnstored = %v, want BadRequest", test.name, err)

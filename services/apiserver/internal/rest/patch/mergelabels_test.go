@@ -13,8 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// anyStrings draws labels or annotations, or sometimes another value.
-func anyStrings(values ...any) *rapid.Generator[any] {
+// labelsOrOther draws labels or annotations with some of the values, or sometimes null, a string or a
+// list in their place. A value that is repeated is drawn more often.
+func labelsOrOther(values ...any) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		if rapid.IntRange(0, 7).Draw(t, "odd") == 0 {
 			return rapid.SampledFrom([]any{nil, "x", []any{}}).Draw(t, "else")
@@ -33,8 +34,8 @@ func decodeObject(t *rapid.T, doc []byte) map[string]any {
 	return d.Any(tape.Root).(map[string]any)
 }
 
-// encoded returns the JSON of a value.
-func encoded(t *rapid.T, value any) []byte {
+// encodeJSON returns the JSON of a value.
+func encodeJSON(t *rapid.T, value any) []byte {
 	b, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
@@ -46,30 +47,31 @@ func encoded(t *rapid.T, value any) []byte {
 // gives the same result as the general one and does not change the old object.
 func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 	fastPaths := 0
-	rapid.Check(t, func(t *rapid.T) {
+	rapid.Check(t, func(rt *rapid.T) {
 		meta := map[string]any{"name": "n", "resourceVersion": "7", "finalizers": []any{"f"}}
 		for _, name := range []string{"labels", "annotations"} {
-			if m, ok := anyStrings("x", "ü<").Draw(t, name).(map[string]any); ok && len(m) > 0 {
+			if m, ok := labelsOrOther("x", "ü<").Draw(rt, name).(map[string]any); ok && len(m) > 0 {
 				meta[name] = m
 			}
 		}
-		doc := encoded(t, map[string]any{"kind": "K", "metadata": meta, "spec": map[string]any{"a": []any{1}}})
+		doc := encodeJSON(rt, map[string]any{"kind": "K", "metadata": meta, "spec": map[string]any{"a": []any{1}}})
 		fields := map[string]any{}
+		// Only labels and annotations have a fast path, so that they are drawn more often.
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{
 			"labels", "annotations", "labels", "annotations", "finalizers", "uid",
-		}), 0, 2).Draw(t, "fields") {
-			fields[name] = anyStrings("y", nil, nil, "x", "y", 7).Draw(t, "patched "+name)
+		}), 0, 2).Draw(rt, "fields") {
+			fields[name] = labelsOrOther("y", nil, nil, "x", "y", 7).Draw(rt, "patched "+name)
 		}
-		raw := encoded(t, map[string]any{"metadata": fields})
+		raw := encodeJSON(rt, map[string]any{"metadata": fields})
 		p, err := Decode(types.MergePatchType, raw, true)
 		if err != nil {
-			t.Fatal(err)
+			rt.Fatal(err)
 		}
-		old := &unstructured.Unstructured{Object: decodeObject(t, doc)}
+		old := &unstructured.Unstructured{Object: decodeObject(rt, doc)}
 		m := p.strategy.(*mergePatch)
 		obj, ok := mergeLabels(old, m.doc, func() bool { return true })
-		if !reflect.DeepEqual(old.Object, decodeObject(t, doc)) {
-			t.Fatalf("%s: got the old object %v changed, want it unchanged", raw, old.Object)
+		if !reflect.DeepEqual(old.Object, decodeObject(rt, doc)) {
+			rt.Fatalf("%s: got the old object %v changed, want it unchanged", raw, old.Object)
 		}
 		if !ok {
 			return
@@ -77,19 +79,19 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		fastPaths++
 		merged, err := m.applyTo(doc)
 		if err != nil {
-			t.Fatal(err)
+			rt.Fatal(err)
 		}
-		want := decodeObject(t, merged)
-		clean, _, err := objectmeta.Clean(encoded(t, want["metadata"]), false, false)
+		want := decodeObject(rt, merged)
+		clean, _, err := objectmeta.Clean(encodeJSON(rt, want["metadata"]), false, false)
 		if err != nil {
-			t.Fatalf("%s into %s is rejected by the general path: %v", raw, doc, err)
+			rt.Fatalf("%s into %s is rejected by the general path: %v", raw, doc, err)
 		}
-		want["metadata"] = decodeObject(t, clean)
+		want["metadata"] = decodeObject(rt, clean)
 		got := obj.(*unstructured.Unstructured).Object
 		got["metadata"] = withoutNullTime(got["metadata"].(map[string]any))
 		want["metadata"] = withoutNullTime(want["metadata"].(map[string]any))
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s into %s: got %v, want %v", raw, doc, got, want)
+			rt.Fatalf("%s into %s: got %v, want %v", raw, doc, got, want)
 		}
 	})
 	if fastPaths == 0 {

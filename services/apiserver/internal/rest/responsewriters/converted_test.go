@@ -30,8 +30,8 @@ func asPrincipal(ctx context.Context, name string) context.Context {
 	return ctx
 }
 
-// TestConversionEndsWithoutRequests checks that a conversion runs as long as a request waits for
-// it.
+// TestConversionEndsWithoutRequests checks that a conversion runs as long as a request waits for it,
+// and is canceled then.
 func TestConversionEndsWithoutRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls, canceled int
@@ -55,37 +55,48 @@ func TestConversionEndsWithoutRequests(t *testing.T) {
 			synctest.Wait()
 			return func() { cancel(); <-done; synctest.Wait() }
 		}
-		leaveFirst := wait()
-		leaveSecond := wait()
-		leaveFirst()
+		disconnectFirst := wait()
+		disconnectSecond := wait()
+		disconnectFirst()
 		if calls != 1 || canceled != 0 {
 			t.Errorf("while the second request waits: got %d calls, %d canceled, want 1, 0", calls, canceled)
 		}
-		leaveSecond()
+		disconnectSecond()
 		if calls != 1 || canceled != 1 {
-			t.Errorf("after both requests have left: got %d calls, %d canceled, want 1, 1", calls, canceled)
+			t.Errorf("after both requests have ended: got %d calls, %d canceled, want 1, 1", calls, canceled)
 		}
-		leaveThird := wait()
-		leaveThird()
+		disconnectThird := wait()
+		disconnectThird()
 		if calls != 2 || canceled != 2 {
-			t.Errorf("after a third request has come and left: got %d calls, %d canceled, want 2, 2", calls, canceled)
+			t.Errorf("after a third request has started and ended: got %d calls, %d canceled, want 2, 2", calls, canceled)
 		}
 	})
 }
 
-// largeEncoder returns an encoder whose webhook returns documents of 800 KiB.
+const (
+	// maxDocuments is the limit in bytes of the converted documents that responses hold.
+	maxDocuments = 2 << 20
+	// largeDocument is a size in bytes above the share of the limit that one response claims at most,
+	// so that a response with such a document claims exactly this share.
+	largeDocument = maxDocuments/convertedShare + 1
+	// claimsOfPrincipal is the number of such responses of one principal that hold documents at a
+	// time. A principal may hold half of the limit.
+	claimsOfPrincipal = convertedShare / 2
+)
+
+// largeEncoder returns an encoder whose webhook returns one document of largeDocument bytes.
 func largeEncoder(c *Conversions) *Encoder {
-	return encoderWith(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, 800<<10)}, nil })
+	return encoderWith(c, func(context.Context, [][]byte) ([][]byte, error) { return [][]byte{make([]byte, largeDocument)}, nil })
 }
 
 // smallEntry returns an entry with a small stored object.
 func smallEntry(key string) *objects.Entry { return objects.Uncached(key, []byte("{}")) }
 
 // TestConvertedDocumentsAreBounded checks that responses of a principal hold half of the limit at
-// most. Each document counts as an eighth of it.
+// most.
 func TestConvertedDocumentsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
+		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: maxDocuments})
 		converted := 0
 		convert := func(principal string) *Encoder {
 			e := largeEncoder(conversions)
@@ -100,20 +111,20 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 			return e
 		}
 		var encoders []*Encoder
-		for range 5 {
+		for range claimsOfPrincipal + 1 {
 			encoders = append(encoders, convert("a"))
 		}
-		if converted != 4 {
-			t.Errorf("five responses of one principal: got %d that hold documents, want 4", converted)
+		if converted != claimsOfPrincipal {
+			t.Errorf("%d responses of one principal: got %d that hold documents, want %d", claimsOfPrincipal+1, converted, claimsOfPrincipal)
 		}
 		encoders = append(encoders, convert("b"))
-		if converted != 5 {
-			t.Errorf("with a response of another principal: got %d that hold documents, want 5", converted)
+		if converted != claimsOfPrincipal+1 {
+			t.Errorf("with a response of another principal: got %d that hold documents, want %d", converted, claimsOfPrincipal+1)
 		}
 		encoders[0].ReleaseConverted()
 		synctest.Wait()
-		if converted != 6 {
-			t.Errorf("after the first response was released: got %d that held documents, want 6", converted)
+		if converted != claimsOfPrincipal+2 {
+			t.Errorf("after the first response was released: got %d that held documents, want %d", converted, claimsOfPrincipal+2)
 		}
 		for _, encoder := range encoders {
 			encoder.ReleaseConverted()
@@ -128,9 +139,9 @@ func TestConvertedDocumentsAreBounded(t *testing.T) {
 // waits for its seats.
 func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: 2 << 20})
+		conversions := NewConversions(ConversionBounds{Stored: 1 << 20, MaxDocuments: maxDocuments})
 		var holding []*Encoder
-		for range 4 {
+		for range claimsOfPrincipal {
 			e := largeEncoder(conversions)
 			if err := e.ConvertEntries(asPrincipal(t.Context(), "a"), []*objects.Entry{smallEntry("/a")}); err != nil {
 				t.Fatal(err)
@@ -140,8 +151,8 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 		ended := errors.New("the request ended while it waits for its seats")
 		ctx, s := request.Derive(asPrincipal(t.Context(), "a"))
 		s.Work = &requesttest.Work{
-			OnReleaseSeats: func(bool) (func() error, bool) { return func() error { return ended }, true },
-			OnSuspend:      func() func() { return func() {} },
+			OnReleaseSeats: func(bool) (resume func() error, ok bool) { return func() error { return ended }, true },
+			OnSuspend:      func() (resume func()) { return func() {} },
 		}
 		got := make(chan error, 1)
 		go func() { got <- largeEncoder(conversions).ConvertEntries(ctx, []*objects.Entry{smallEntry("/b")}) }()
@@ -158,8 +169,8 @@ func TestDocumentsOfEndedRequestAreReleased(t *testing.T) {
 	})
 }
 
-// TestConversionsOfOtherPrincipalsAreNotJoined checks that a request does not wait for the share of
-// another principal that converts the same entry.
+// TestConversionsOfOtherPrincipalsAreNotJoined checks that a request does not join the conversion of
+// its entry by another principal, which waits because that principal has used up its share.
 func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conversions := NewConversions(ConversionBounds{Stored: 4 << 20})
@@ -177,7 +188,7 @@ func TestConversionsOfOtherPrincipalsAreNotJoined(t *testing.T) {
 		done := make(chan error, 2)
 		go func() { done <- convert("a", objects.Uncached("/large", make([]byte, 2<<20))) }()
 		synctest.Wait()
-		go func() { done <- convert("a", shared) }() // waits for the share of a
+		go func() { done <- convert("a", shared) }() // waits, because the large entry takes the whole share of a
 		synctest.Wait()
 		if err := convert("b", shared); err != nil {
 			t.Errorf("another principal: got error %v, want none", err)

@@ -3,188 +3,29 @@ package flowcontrol_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestMain fails if a test leaves goroutines behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// clock is a manual clock.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newClock() *clock { return &clock{now: time.Unix(1e9, 0)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-// schemaUID returns the UID that newSchema gives to the schema of a name.
-func schemaUID(name string) string { return "of-" + name }
-
-// newSchema returns a schema that assigns all requests of the subjects to a level.
-func newSchema(name, level string, precedence int32, subjects ...flowcontrolv1.Subject) *flowcontrolv1.FlowSchema {
-	all := []string{"*"}
-	return &flowcontrolv1.FlowSchema{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name,
-			UID:  types.UID(schemaUID(name)),
-		},
-		Spec: flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level},
-			MatchingPrecedence:         precedence,
-			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
-			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-				Subjects: subjects,
-				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
-					Verbs:        all,
-					APIGroups:    all,
-					Resources:    all,
-					ClusterScope: true,
-					Namespaces:   all,
-				}},
-				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: all, NonResourceURLs: all}},
-			}},
-		},
-	}
-}
-
-func newGroup(name string) flowcontrolv1.Subject {
-	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
-}
-
-// newRejectingLevel returns a level that rejects requests for which it has no free seat.
-func newRejectingLevel(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguration {
-	noPercent := int32(0) // of its seats may be lent or borrowed
-	return &flowcontrolv1.PriorityLevelConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-			Type: flowcontrolv1.PriorityLevelEnablementLimited,
-			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: &shares,
-				LendablePercent:          &noPercent,
-				BorrowingLimitPercent:    &noPercent,
-				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
-			},
-		},
-	}
-}
-
-// queuing is the configuration of the queues of a level.
-type queuing struct {
-	queues      int32
-	handSize    int32 // queues that a flow may use
-	queueLength int32 // requests that may wait in a queue
-}
-
-// newQueuingLevel returns a level in which requests wait for a free seat.
-func newQueuingLevel(name string, shares int32, q queuing) *flowcontrolv1.PriorityLevelConfiguration {
-	level := newRejectingLevel(name, shares)
-	level.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{
-		Type: flowcontrolv1.LimitResponseTypeQueue,
-		Queuing: &flowcontrolv1.QueuingConfiguration{
-			Queues:           q.queues,
-			HandSize:         q.handSize,
-			QueueLengthLimit: q.queueLength,
-		},
-	}
-	return level
-}
-
-// fixture is a controller with levels of a test. The schema of level l matches group g-l. Catch-all
-// has 5 shares, so a level with 95 shares has 95 of 100 seats.
-type fixture struct {
-	*flowcontrol.Controller
-	t        testing.TB
-	clock    *clock
-	registry *prometheus.Registry
-}
-
-func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *fixture {
-	created := &fixture{t: t, clock: newClock(), registry: prometheus.NewRegistry()}
-	schemas := make([]*flowcontrolv1.FlowSchema, 0, len(levels))
-	for i, l := range levels {
-		schemas = append(schemas, newSchema("s-"+l.Name, l.Name, int32(100+i), newGroup("g-"+l.Name)))
-	}
-	created.Controller = flowcontrol.New(flowcontrol.Options{
-		Seats:   seats,
-		MaxWait: time.Hour,
-		Metrics: flowcontrol.NewMetrics(created.registry, seats, seats, created.clock.Now),
-		Now:     created.clock.Now,
-	})
-	created.SetConfig(flowcontrol.Compile(schemas, levels))
-	return created
-}
-
-var list = &requestinfo.Info{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
-
-func newUser(name, level string) *request.User {
-	return &request.User{Name: name, Groups: []string{"g-" + level}}
-}
-
-// setConfig replaces the schemas and levels of the controller.
-func setConfig(f *fixture, schemas []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
-	f.SetConfig(flowcontrol.Compile(schemas, levels))
-}
-
-// newMetrics returns metrics for tests that do not read them.
-func newMetrics() *flowcontrol.Metrics {
-	return flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)
-}
-
-// oneSeat is the width of a request that needs one seat.
-func oneSeat(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
-
-func (f *fixture) acquire(name, level string) (*flowcontrol.Request, error) {
-	req, _, err := f.Acquire(context.Background(), newUser(name, level), list, oneSeat)
-	return req, err
-}
-
-func rejectionReason(err error) string {
-	var rejection *flowcontrol.Rejection
-	if errors.As(err, &rejection) {
-		return rejection.Reason
-	}
-	return fmt.Sprint(err)
-}
-
-// TestLevelWithoutQueuesRejectsBeyondItsSeats checks that a level without queues rejects requests beyond its seats, and that
-// other levels do not notice.
+// TestLevelWithoutQueuesRejectsBeyondItsSeats checks that a level without queues rejects requests
+// beyond its seats, and that requests of other levels are still served.
 func TestLevelWithoutQueuesRejectsBeyondItsSeats(t *testing.T) {
-	fixture := newFixture(t, 100, newRejectingLevel("l", 5)) // half of 100
+	fixture := newFixture(t, 100, newRejectingLevel("l", 5)) // half of the shares, so 50 of 100 seats
 	var held []*flowcontrol.Request
 	for range 50 {
-		q, err := fixture.acquire("a", "l")
+		req, err := fixture.acquire("a", "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, q)
+		held = append(held, req)
 	}
 	if _, err := fixture.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
@@ -192,13 +33,13 @@ func TestLevelWithoutQueuesRejectsBeyondItsSeats(t *testing.T) {
 	if _, _, err := fixture.Acquire(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, oneSeat); err != nil {
 		t.Errorf("administrator: got %v, want no error", err)
 	}
-	if q, _, err := fixture.Acquire(t.Context(), &request.User{
+	if req, _, err := fixture.Acquire(t.Context(), &request.User{
 		Name:   "x",
 		Groups: []string{"system:authenticated"},
 	}, list, oneSeat); err != nil {
 		t.Errorf("user of another level: got %v, want no error", err)
 	} else {
-		fixture.Release(q)
+		fixture.Release(req)
 	}
 	fixture.Release(held[0])
 	fixture.Release(held[0]) // counts once
@@ -214,43 +55,16 @@ func TestLevelWithoutQueuesRejectsBeyondItsSeats(t *testing.T) {
 // time.
 func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
 	f := newFixture(t, 100, newRejectingLevel("l", 0))
-	request, err := f.acquire("a", "l")
+	req, err := f.acquire("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.acquire("a", "l"); rejectionReason(err) != "concurrency-limit" {
 		t.Errorf("second request: got %v, want concurrency-limit", err)
 	}
-	f.Release(request)
+	f.Release(req)
 	if _, err := f.acquire("a", "l"); err != nil {
 		t.Error(err)
-	}
-}
-
-// waitingRequests returns the number of waiting requests by the dump.
-func (f *fixture) waitingRequests() (waiting int) {
-	f.t.Helper()
-	var b strings.Builder
-	if err := f.DumpQueues(&b); err != nil {
-		f.t.Fatal(err)
-	}
-	for _, line := range strings.Split(b.String(), "\n")[1:] {
-		if cells := strings.Split(line, ","); len(cells) > 2 {
-			var pending int
-			_, _ = fmt.Sscan(cells[2], &pending)
-			waiting += pending
-		}
-	}
-	return waiting
-}
-
-func (f *fixture) awaitWaiting(n int) {
-	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); f.waitingRequests() != n; {
-		if time.Now().After(deadline) {
-			f.t.Fatalf("got %d waiting requests, want %d", f.waitingRequests(), n)
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -266,9 +80,9 @@ func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan error, 2)
 		start := func(ctx context.Context) {
-			request, _, err := fixture.Acquire(ctx, newUser("a", "l"), list, oneSeat)
+			req, _, err := fixture.Acquire(ctx, newUser("a", "l"), list, oneSeat)
 			if err == nil {
-				fixture.Release(request)
+				fixture.Release(req)
 			}
 			answers <- err
 		}
@@ -314,8 +128,8 @@ func TestFlowWithOneRequestIsServedDuringFlood(t *testing.T) {
 	}
 	admitted := make(chan admission)
 	start := func(name string) {
-		if request, err := fixture.acquire(name, "l"); err == nil {
-			admitted <- admission{name, request}
+		if req, err := fixture.acquire(name, "l"); err == nil {
+			admitted <- admission{name, req}
 		} else {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -369,31 +183,21 @@ func TestSeatsAreConserved(t *testing.T) {
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "user")
 				ctx, cancel := context.WithCancel(context.Background())
 				before := fixture.waitingRequests()
-				acquired := make(chan bool, 1)
+				done := make(chan struct{})
 				waiters.Go(func() {
-					request, _, err := fixture.Acquire(ctx, newUser(name, "l"),
+					defer close(done)
+					req, _, err := fixture.Acquire(ctx, newUser(name, "l"),
 						list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: w} })
 					if err == nil {
 						mu.Lock()
-						widths[request] = w
-						running = append(running, request)
+						widths[req] = w
+						running = append(running, req)
 						mu.Unlock()
 					}
-					acquired <- true
 				})
-				// The request runs, is rejected or waits. A waiting request is canceled.
-				for {
-					select {
-					case <-acquired:
-					default:
-						if fixture.waitingRequests() > before {
-							cancel()
-							<-acquired
-						} else {
-							continue
-						}
-					}
-					break
+				if !fixture.awaitOutcome(done, before) {
+					cancel() // a waiting request would block this operation
+					<-done
 				}
 				cancel()
 			},
@@ -404,11 +208,11 @@ func TestSeatsAreConserved(t *testing.T) {
 					rt.Skip()
 				}
 				i := rapid.IntRange(0, len(running)-1).Draw(rt, "which")
-				request := running[i]
+				req := running[i]
 				running = append(running[:i], running[i+1:]...)
-				delete(widths, request)
+				delete(widths, req)
 				mu.Unlock()
-				fixture.Release(request)
+				fixture.Release(req)
 			},
 			"time": func(rt *rapid.T) {
 				fixture.clock.advance(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
@@ -421,13 +225,13 @@ func TestSeatsAreConserved(t *testing.T) {
 			},
 		})
 		waiters.Wait()
-		for _, request := range running {
-			fixture.Release(request)
+		for _, req := range running {
+			fixture.Release(req)
 		}
-		if request, err := fixture.acquire("a", "l"); err != nil {
+		if req, err := fixture.acquire("a", "l"); err != nil {
 			rt.Fatalf("request to an empty level: got error %v, want none", err)
 		} else {
-			fixture.Release(request)
+			fixture.Release(req)
 		}
 	})
 }
@@ -471,10 +275,10 @@ func BenchmarkUnqueued(b *testing.B) {
 	u := newUser("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {
-		request, _, err := f.Acquire(context.Background(), u, list, oneSeat)
+		req, _, err := f.Acquire(context.Background(), u, list, oneSeat)
 		if err != nil {
 			b.Fatal(err)
 		}
-		f.Release(request)
+		f.Release(req)
 	}
 }

@@ -9,7 +9,11 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// failingStore is a store whose methods return an error.
+// failedRevision is the revision that Get of a failingStore returns with its error.
+const failedRevision = 7
+
+// failingStore is a store in which Get, Watch and Resume return an error. No test calls the other
+// methods.
 type failingStore struct {
 	storage.Interface
 	err error
@@ -17,7 +21,7 @@ type failingStore struct {
 
 // Get implements storage.Interface.
 func (s failingStore) Get(context.Context, string, int64) (storage.KeyValue, int64, error) {
-	return storage.KeyValue{}, 7, s.err
+	return storage.KeyValue{}, failedRevision, s.err
 }
 
 // Watch implements storage.Interface.
@@ -34,8 +38,8 @@ func (s failingStore) Resume(context.Context, string, storage.Position) (storage
 func TestStoreErrorsAreReturned(t *testing.T) {
 	below := errors.New("below")
 	s := encryption.NewStore(failingStore{err: below}, encryption.NewIdentity(), builtIn(), nil)
-	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
-		t.Errorf("Get: got revision %d and error %v, want 7 and %v", at, err, below)
+	if _, at, err := s.Get(t.Context(), secretKey, 0); at != failedRevision || !errors.Is(err, below) {
+		t.Errorf("Get: got revision %d and error %v, want %d and %v", at, err, failedRevision, below)
 	}
 	if w, err := s.Watch(t.Context(), "/registry/", 1); w != nil || !errors.Is(err, below) {
 		t.Errorf("Watch: got %v and error %v, want no watcher and %v", w, err, below)

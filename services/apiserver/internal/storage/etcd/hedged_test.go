@@ -50,9 +50,9 @@ func TestStalledMemberDoesNotDelayNewestRevision(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for name, read := range map[string]func() (int64, error){
-		"revision":  func() (int64, error) { return store.Revision(ctx) },
-		"confirmed": func() (int64, error) { return store.VerifyHistory(ctx, storage.Position{Revision: at}) },
-		"a change confirmed": func() (int64, error) {
+		"Revision":                    func() (int64, error) { return store.Revision(ctx) },
+		"VerifyHistory of a revision": func() (int64, error) { return store.VerifyHistory(ctx, storage.Position{Revision: at}) },
+		"VerifyHistory of a change": func() (int64, error) {
 			return store.VerifyHistory(ctx, storage.Position{}.Advance(storage.Batch{
 				Revision: at,
 				Events: []storage.Event{

@@ -132,14 +132,14 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 	}
 	cluster := NewOptions().ClusterID
 	first := startReplica("first", trusted.writeCredentials(t, cluster))
-	first.untilSource(t, sourceLocal)
+	first.awaitSource(t, sourceLocal)
 	second := startReplica("second", trusted.writeCredentials(t, cluster))
-	second.untilSource(t, sourceNATS)
+	second.awaitSource(t, sourceNATS)
 
 	file := newOperator(t).writeCredentials(t, cluster)
 	third := startReplica("third", file)
 	store.write(1, 10)
-	third.untilCurrent(t, store)
+	third.awaitCurrent(t, store)
 	if s := third.State(); s.Connected || s.Source != sourceStore {
 		t.Errorf("replica with credentials of another operator: got %+v, want it to read the store", s)
 	}
@@ -150,5 +150,5 @@ func TestServerAcceptsOnlySignedUsers(t *testing.T) {
 	if err := os.WriteFile(file, fresh, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	third.untilSource(t, sourceNATS)
+	third.awaitSource(t, sourceNATS)
 }

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// startProcessOverEtcd starts a replica over a store on etcd.
-func startProcessOverEtcd(t *testing.T, store *etcd.Store, replicaID string, servers []string) *process {
+// startProcessOverEtcd starts a process over a store on etcd.
+func startProcessOverEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *process {
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
@@ -21,7 +21,7 @@ func startProcessOverEtcd(t *testing.T, store *etcd.Store, replicaID string, ser
 		Store:     store,
 		Elector:   etcd.NewElector(store, time.Second),
 		Root:      testRoot,
-		ID:        replicaID,
+		ID:        id,
 		Logger:    quietLog(),
 		Heartbeat: 250 * time.Millisecond,
 	})
@@ -54,7 +54,7 @@ func readHistoryOf(t *testing.T, store *etcd.Store, after, until int64) []storag
 			return events
 		}
 	}
-	t.Fatalf("got the watch ended, %v, want events", watcher.Err())
+	t.Fatalf("the watch ended before revision %d: got error %v, want events", until, watcher.Err())
 	return nil
 }
 
@@ -92,7 +92,7 @@ func TestReplicasFollowEtcd(t *testing.T) {
 	var replicas []*process
 	for _, id := range []string{"p", "a", "b"} {
 		p := startProcessOverEtcd(t, store, id, []string{url})
-		p.untilStream(t)
+		p.awaitStream(t)
 		replicas = append(replicas, p)
 	}
 	rev := churnObjects(t, ctx, store, 0)
@@ -100,13 +100,13 @@ func TestReplicasFollowEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := replicas[0]
-	first.untilSource(t, sourceLocal)
+	first.awaitSource(t, sourceLocal)
 	first.awaitCondition(t, "the writes", func() bool { return first.recorded.revision() >= rev })
 	first.stop()
 	rev = churnObjects(t, ctx, store, 1)
 	for _, p := range replicas[1:] {
 		p.awaitCondition(t, "the writes", func() bool { return p.recorded.revision() >= rev })
-		p.untilStream(t)
+		p.awaitStream(t)
 	}
 	rev = churnObjects(t, ctx, store, 2)
 	for _, p := range replicas[1:] {
@@ -122,7 +122,7 @@ func TestReplicasFollowEtcd(t *testing.T) {
 func TestProgressReachesRevisionOutsideRootInEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	p := startProcessOverEtcd(t, store, "alone", nil)
-	p.untilSource(t, sourceLocal)
+	p.awaitSource(t, sourceLocal)
 	for i := range 20 {
 		rev, err := store.Create(t.Context(), fmt.Sprintf("/elsewhere/%d", i), []byte("x"), storage.WriteOptions{})
 		if err != nil {

@@ -31,10 +31,10 @@ func TestReplicaWithoutServersReadsLocally(t *testing.T) {
 	store := newFakeStore()
 	reg := prometheus.NewPedanticRegistry()
 	p := startProcess(t, store, nil, "alone", nil, reg)
-	p.untilSource(t, sourceLocal)
+	p.awaitSource(t, sourceLocal)
 	for range 10 {
 		store.write(1, 2<<20)
-		p.untilCurrent(t, store)
+		p.awaitCurrent(t, store)
 	}
 	if n := store.runningWatches(); n != 1 {
 		t.Errorf("got %d store watches, want 1", n)
@@ -78,13 +78,13 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	store := newFakeStore()
 	elector := newFakeElector(store)
 	publisher := startProcess(t, store, elector, "p", []string{url}, nil)
-	publisher.untilSource(t, sourceLocal)
+	publisher.awaitSource(t, sourceLocal)
 	listeners := []*process{
 		startProcess(t, store, elector, "a", []string{url}, nil),
 		startProcess(t, store, elector, "b", []string{url}, nil),
 	}
 	for _, p := range listeners {
-		p.untilSource(t, sourceNATS)
+		p.awaitSource(t, sourceNATS)
 	}
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -102,16 +102,16 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 		}
 	})
 	cold := startProcess(t, store, elector, "c", []string{url}, nil)
-	cold.untilSource(t, sourceNATS)
+	cold.awaitSource(t, sourceNATS)
 
 	stopNATS(srv)
 	for _, p := range append(listeners, cold) {
-		p.untilSource(t, sourceStore)
+		p.awaitSource(t, sourceStore)
 	}
 	srv, _ = listenNATS(t, port)
 	defer func() { stopNATS(srv) }()
 	for _, p := range append(listeners, cold) {
-		p.untilStream(t)
+		p.awaitStream(t)
 	}
 
 	store.write(1, 1<<20) // larger than the server's limit
@@ -120,8 +120,8 @@ func TestReplicasLoseNoChangeWhenServerRestarts(t *testing.T) {
 	close(stop)
 	load.Wait()
 	for _, p := range append(listeners, cold, publisher) {
-		p.untilCurrent(t, store)
-		p.untilStream(t)
+		p.awaitCurrent(t, store)
+		p.awaitStream(t)
 	}
 }
 
@@ -140,13 +140,13 @@ func TestUnreachableServersUseStore(t *testing.T) {
 	store := newFakeStore()
 	p := startProcess(t, store, newFakeElector(store), "early", []string{url}, nil)
 	store.write(1, 10)
-	p.untilCurrent(t, store)
+	p.awaitCurrent(t, store)
 	if s := p.State(); s.Source != sourceStore || s.Connected {
 		t.Errorf("got %+v, want the store as source, not connected", s)
 	}
 	srv, _ := listenNATS(t, port)
 	defer stopNATS(srv)
-	p.untilSource(t, sourceLocal)
+	p.awaitSource(t, sourceLocal)
 }
 
 // TestRunFailsForUnusableFiles checks that Run returns an error for unusable files.
@@ -182,7 +182,7 @@ func TestRunFailsForUnusableFiles(t *testing.T) {
 func TestSecondFollowAndRunAreErrors(t *testing.T) {
 	store := newFakeStore()
 	p := startProcess(t, store, nil, "one", nil, nil)
-	p.untilSource(t, sourceLocal)
+	p.awaitSource(t, sourceLocal)
 	if err := p.Follow(t.Context(), storage.Position{}, p.recorded.apply); !errors.Is(err, errFollowing) {
 		t.Errorf("second Follow: got error %v, want %v", err, errFollowing)
 	}
@@ -344,15 +344,15 @@ func BenchmarkEvent(b *testing.B) {
 				switch source {
 				case sourceLocal:
 					p = startProcess(b, store, nil, "p", nil, nil)
-					p.untilSource(b, sourceLocal)
+					p.awaitSource(b, sourceLocal)
 				case sourceNATS:
 					srv, url := listenNATS(b, 0)
 					defer stopNATS(srv)
 					elector := newFakeElector(store)
 					pub := startProcess(b, store, elector, "p", []string{url}, nil)
-					pub.untilSource(b, sourceLocal)
+					pub.awaitSource(b, sourceLocal)
 					p = startProcess(b, store, elector, "c", []string{url}, nil)
-					p.untilSource(b, sourceNATS)
+					p.awaitSource(b, sourceNATS)
 					defer pub.stop()
 				}
 				defer p.stop()

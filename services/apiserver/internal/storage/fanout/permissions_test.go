@@ -39,21 +39,21 @@ func TestRestoredPermissionResumesStream(t *testing.T) {
 	const heartbeat = 100 * time.Millisecond // a rejected subscription is retried after five heartbeats
 	serversAs := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, serverURL.Host)} }
 	first := startProcessWithHeartbeat(t, store, elector, "first", serversAs("first"), nil, heartbeat)
-	first.untilSource(t, sourceLocal)
+	first.awaitSource(t, sourceLocal)
 	second := startProcessWithHeartbeat(t, store, elector, "second", serversAs("second"), nil, heartbeat)
-	second.untilSource(t, sourceNATS)
+	second.awaitSource(t, sourceNATS)
 	for range 2 {
 		if err := srv.ReloadOptions(restrictedOptions(port, "other")); err != nil {
 			t.Fatal(err)
 		}
-		second.untilSource(t, sourceStore)
+		second.awaitSource(t, sourceStore)
 		store.write(3, 10)
-		second.untilCurrent(t, store)
+		second.awaitCurrent(t, store)
 		if err := srv.ReloadOptions(restrictedOptions(port, "binnacle.>")); err != nil {
 			t.Fatal(err)
 		}
-		second.untilSource(t, sourceNATS)
+		second.awaitSource(t, sourceNATS)
 		store.write(3, 10)
-		second.untilCurrent(t, store)
+		second.awaitCurrent(t, store)
 	}
 }

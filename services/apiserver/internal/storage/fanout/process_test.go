@@ -152,17 +152,17 @@ func (p *process) awaitCondition(t testing.TB, description string, condition fun
 	}
 }
 
-func (p *process) untilSource(t testing.TB, source string) {
+func (p *process) awaitSource(t testing.TB, source string) {
 	t.Helper()
 	p.awaitCondition(t, "source "+source, func() bool { return p.State().Source == source })
 }
 
-func (p *process) untilStream(t testing.TB) {
+func (p *process) awaitStream(t testing.TB) {
 	t.Helper()
 	p.awaitCondition(t, "the stream", func() bool { s := p.State().Source; return s == sourceLocal || s == sourceNATS })
 }
 
-func (p *process) untilCurrent(t testing.TB, store *fakeStore) {
+func (p *process) awaitCurrent(t testing.TB, store *fakeStore) {
 	t.Helper()
 	rev := store.newest()
 	p.awaitCondition(t, fmt.Sprintf("revision %d", rev), func() bool { return p.recorded.revision() >= rev })

@@ -134,16 +134,16 @@ func TestReplicaNeedsClientCertificateForNATS(t *testing.T) {
 		runProcess(t, p)
 		return p
 	}
-	connect("p", options).untilSource(t, sourceLocal)
+	connect("p", options).awaitSource(t, sourceLocal)
 	known := connect("c", options)
-	known.untilSource(t, sourceNATS)
+	known.awaitSource(t, sourceNATS)
 
 	options.CertFile = ""
 	options.KeyFile = ""
 	unknown := connect("u", options)
 	store.write(1, 100)
 	for _, p := range []*process{known, unknown} {
-		p.untilCurrent(t, store)
+		p.awaitCurrent(t, store)
 	}
 	if unknown.State().Connected {
 		t.Error("replica without a client certificate: got a connection, want none")

@@ -2,6 +2,7 @@ package builtin_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,8 +33,9 @@ func TestTrafficDistributionDependsOnGate(t *testing.T) {
 			})
 			kind.Default(service)
 			_, errs := createOf(kind, service)
-			if got := !strings.Contains(fmt.Sprint(errs), "trafficDistribution"); got != valid {
-				t.Errorf("gate %t, value %s: got %v", on, value, errs)
+			isField := func(text string) bool { return strings.Contains(text, "trafficDistribution") }
+			if got := !slices.ContainsFunc(errs, isField); got != valid {
+				t.Errorf("gate %t, value %s: got valid %t, want %t: errors %q", on, value, got, valid, errs)
 			}
 		}
 	}
