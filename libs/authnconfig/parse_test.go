@@ -127,7 +127,7 @@ func TestParseRejectsInvalidConfigurations(t *testing.T) {
 		{
 			name: "no such URL",
 			text: strings.Replace(issuer(byName), "https://one", `"https://\x7f"`, 1),
-			want: "invalid control character",
+			want: `Invalid value: "https://\x7f": parse "https://\x7f": net/url: invalid control character in URL`,
 		},
 		{
 			name: "own issuer",
@@ -348,6 +348,52 @@ func TestParseRejectsInvalidConfigurations(t *testing.T) {
 				t.Errorf("got error %q that contains the password, want none of it", err)
 			}
 		})
+	}
+}
+
+// TestErrorsOmitPasswordsOfURLs checks that no error contains the password of a URL, whatever else is
+// wrong with the URL.
+func TestErrorsOmitPasswordsOfURLs(t *testing.T) {
+	const password = "s3cret"
+	for _, url := range []string{
+		"https://u:s3cret@one",
+		"https://:s3cret@one",
+		"http://u:s3cret@one",
+		"https://u:s3cret@",
+		"https://u:s3cret@one?a=b",
+		"https://u:s3cret@one?",
+		"https://u:s3cret@one#a",
+		"https://u:s3cret@one:port",
+		"https://u:s3cret@one/%zz",
+		"https://u:s3cret%zz@one",
+		"https://u:s3cret @one",
+		"https://u:s3cret/@one",
+		"https://u:s3cret?@one",
+		"https://u:s3cret#@one",
+		"https:u:s3cret@one",
+		"https:///u:s3cret@one",
+		"//u:s3cret@one",
+		"u:s3cret@one",
+		"u:s3cret@one:80\x7f",
+	} {
+		jwt := fmt.Sprintf("- issuer:\n    url: %[1]q\n    discoveryURL: %[1]q\n    audiences: [a]\n", url) + byName
+		// Each URL is invalid, a duplicate, equal to the other URL and disallowed.
+		_, err := authnconfig.Parse([]byte(header+"jwt:\n"+jwt+jwt), []string{url})
+		if err == nil {
+			t.Errorf("%s: got no error, want one", url)
+			continue
+		}
+		for _, want := range []string{
+			"jwt[1].issuer.url: Duplicate value", "jwt[1].issuer.discoveryURL: Duplicate value",
+			"URL must not overlap with disallowed issuers", "discoveryURL must be different from URL",
+		} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got error %v, want it to contain %q", url, err, want)
+			}
+		}
+		if strings.Contains(err.Error(), password) {
+			t.Errorf("%s: got error %q, want it without the password", url, err)
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	// maxJWT is the largest number of issuers.
 	maxJWT = 64
 
+	// omitted replaces a value that an error must not show.
+	omitted = "<omitted>"
+
 	bothSet               = "claim and expression can't both be set"
 	neitherSet            = "claim or expression is required"
 	emailVerifiedRequired = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
@@ -63,8 +66,8 @@ func compile(config *Configuration, disallowed []string) (*compiledConfig, field
 	urls, discoveries := map[string]bool{}, map[string]bool{}
 	for i := range config.JWT {
 		j, path := &config.JWT[i], root.Index(i)
-		c.checkUnique(path.Child("issuer", "url"), j.Issuer.URL, urls)
-		c.checkUnique(path.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
+		c.checkUniqueURL(path.Child("issuer", "url"), j.Issuer.URL, urls)
+		c.checkUniqueURL(path.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
 		out.issuers = append(out.issuers, c.compileJWT(path, j))
 	}
 	if config.Anonymous != nil {
@@ -78,6 +81,14 @@ func (c *compiler) checkUnique(path *field.Path, value string, seen map[string]b
 		c.addError(field.Duplicate(path, value))
 	}
 	seen[value] = true
+}
+
+// checkUniqueURL is checkUnique for a URL, whose password it does not report.
+func (c *compiler) checkUniqueURL(path *field.Path, raw string, seen map[string]bool) {
+	if raw != "" && seen[raw] {
+		c.addError(field.Duplicate(path, redactURL(raw)))
+	}
+	seen[raw] = true
 }
 
 // validateAnonymous validates the conditions of anonymous requests.
@@ -120,47 +131,72 @@ func (c *compiler) validateIssuer(path *field.Path, i *Issuer) {
 		c.addError(field.Required(path.Child("url"), "URL is required"))
 	} else {
 		if slices.Contains(c.disallowed, i.URL) {
-			c.addError(field.Invalid(path.Child("url"), i.URL,
-				fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
+			disallowed := make([]string, len(c.disallowed))
+			for n, issuer := range c.disallowed {
+				disallowed[n] = redactURL(issuer)
+			}
+			c.addError(field.Invalid(path.Child("url"), redactURL(i.URL),
+				fmt.Sprintf("URL must not overlap with disallowed issuers: %s", disallowed)))
 		}
 		c.validateURL(path.Child("url"), i.URL)
 	}
 	if i.DiscoveryURL != "" {
 		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(i.DiscoveryURL, "/") {
-			c.addError(field.Invalid(path.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
+			c.addError(field.Invalid(path.Child("discoveryURL"), redactURL(i.DiscoveryURL),
+				"discoveryURL must be different from URL"))
 		}
 		c.validateURL(path.Child("discoveryURL"), i.DiscoveryURL)
 	}
 	c.validateAudiences(path, i)
 	if i.CertificateAuthority != "" {
 		if _, err := tlsfiles.ParseCertificates([]byte(i.CertificateAuthority)); err != nil {
-			c.addError(field.Invalid(path.Child("certificateAuthority"), "<omitted>", err.Error()))
+			c.addError(field.Invalid(path.Child("certificateAuthority"), omitted, err.Error()))
 		}
 	}
 }
 
+// redactURL returns a URL as an error may show it: without its password. A URL without credentials
+// stays as it is. A URL that may have a password at an unknown place is omitted.
+func redactURL(raw string) string {
+	if !strings.Contains(raw, "@") {
+		return raw
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Host == "":
+		return omitted
+	case u.User != nil:
+		return u.Redacted()
+	}
+	return raw
+}
+
 // validateURL validates a URL of an issuer.
 func (c *compiler) validateURL(path *field.Path, raw string) {
+	shown := redactURL(raw)
 	u, err := url.Parse(raw)
 	if err != nil {
-		c.addError(field.Invalid(path, raw, err.Error()))
+		reason := err.Error()
+		if shown != raw {
+			reason = "URL cannot be parsed" // the error contains the URL or a part of it
+		}
+		c.addError(field.Invalid(path, shown, reason))
 		return
 	}
 	if u.Scheme != "https" {
-		c.addError(field.Invalid(path, raw, "URL scheme must be https"))
+		c.addError(field.Invalid(path, shown, "URL scheme must be https"))
 	}
 	if u.Host == "" {
-		c.addError(field.Invalid(path, raw, "URL must contain a host"))
+		c.addError(field.Invalid(path, shown, "URL must contain a host"))
 	}
 	if u.User != nil {
-		// Never print a password.
-		c.addError(field.Invalid(path, u.Redacted(), "URL must not contain a username or password"))
+		c.addError(field.Invalid(path, shown, "URL must not contain a username or password"))
 	}
 	if u.RawQuery != "" || u.ForceQuery {
-		c.addError(field.Invalid(path, raw, "URL must not contain a query"))
+		c.addError(field.Invalid(path, shown, "URL must not contain a query"))
 	}
 	if u.Fragment != "" {
-		c.addError(field.Invalid(path, raw, "URL must not contain a fragment"))
+		c.addError(field.Invalid(path, shown, "URL must not contain a fragment"))
 	}
 }
 
@@ -249,18 +285,18 @@ func (c *compiler) compileMappings(path *field.Path, claimMappings *ClaimMapping
 
 // compilePrefixed validates a claim with a prefix, or an expression. It returns the program of the
 // expression.
-func (c *compiler) compilePrefixed(path *field.Path, expression *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
+func (c *compiler) compilePrefixed(path *field.Path, mapping *PrefixedClaimOrExpression, expected []*cel.Type) *celenv.Program {
 	switch {
-	case expression.Claim != "" && expression.Expression != "":
-	case expression.Expression != "" && expression.Prefix != nil:
-		c.addError(field.Invalid(path.Child("prefix"), *expression.Prefix, "prefix can't be set when expression is set"))
-	case expression.Claim != "" && expression.Prefix == nil:
+	case mapping.Claim != "" && mapping.Expression != "": // compileClaimOrExpression reports it
+	case mapping.Expression != "" && mapping.Prefix != nil:
+		c.addError(field.Invalid(path.Child("prefix"), *mapping.Prefix, "prefix can't be set when expression is set"))
+	case mapping.Claim != "" && mapping.Prefix == nil:
 		c.addError(field.Required(path.Child("prefix"),
 			"prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
-	case expression.Claim == "" && expression.Expression == "" && expression.Prefix != nil && *expression.Prefix != "":
+	case mapping.Claim == "" && mapping.Expression == "" && mapping.Prefix != nil && *mapping.Prefix != "":
 		c.addError(field.Required(path, neitherSet))
 	}
-	return c.compileClaimOrExpression(path, expression.Claim, expression.Expression, expected)
+	return c.compileClaimOrExpression(path, mapping.Claim, mapping.Expression, expected)
 }
 
 // compileClaimOrExpression validates a claim or an expression. It returns the program of the
