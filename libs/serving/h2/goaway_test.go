@@ -30,18 +30,21 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 				sleep(r, time.Duration(rand.IntN(3000))*time.Millisecond) // longer than linger
 				_, _ = w.Write(make([]byte, 20_000))
 			})
+			// The shutdown begins while requests are still sent.
 			go func() {
 				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
 				server.Shutdown()
 			}()
+			// POST / on https with the authority a, in HPACK. The block refers only to the static table,
+			// so each stream can send the same bytes.
+			requestBlock := []byte("\x83\x87\x84\x41\x01a")
 			var writing sync.WaitGroup
 			writing.Go(func() {
 				for range requests {
-					block := []byte("\x83\x87\x84\x41\x01a")
 					rawClient.id += 2
 					if rawClient.WriteHeaders(http2.HeadersFrameParam{
 						StreamID:      rawClient.id - 1,
-						BlockFragment: block,
+						BlockFragment: requestBlock,
 						EndHeaders:    true,
 						EndStream:     true,
 					}) != nil {
@@ -50,7 +53,8 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 			})
-			grants := http2.NewFramer(rawClient.Conn, nil) // a second framer, because the first one writes requests
+			// A second framer, because the first one writes requests in another goroutine.
+			windowUpdates := http2.NewFramer(rawClient.Conn, nil)
 			last, ended := uint32(0), map[uint32]bool{}
 			for {
 				f, err := rawClient.ReadFrame()
@@ -66,8 +70,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 				case *http2.DataFrame:
 					ended[f.StreamID] = f.StreamEnded()
 					if n := uint32(len(f.Data())); n > 0 {
-						writing.Go(func() { _ = grants.WriteWindowUpdate(0, n) })
-						writing.Wait()
+						_ = windowUpdates.WriteWindowUpdate(0, n) // fails only after the server has closed
 					}
 				}
 			}
@@ -75,7 +78,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 			for id := uint32(1); id <= last; id += 2 {
 				accepted++
 				if !ended[id] {
-					t.Errorf("stream %d of %d: got it accepted without a complete response, want one", id, last)
+					t.Errorf("stream %d of %d: got no complete response, want one, because GOAWAY reports the stream as accepted", id, last)
 				}
 			}
 		})
@@ -85,13 +88,13 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 	}
 }
 
-// TestOnCloseIsCalledOnceSent checks that OnClose calls its function when the end of the response
+// TestOnCloseCallsFunctionAfterResponse checks that OnClose calls its function when the end of the response
 // was written or the stream was reset, and not earlier.
-func TestOnCloseIsCalledOnceSent(t *testing.T) {
+func TestOnCloseCallsFunctionAfterResponse(t *testing.T) {
 	for name, end := range map[string]func(client *rawClient, id uint32) error{
-		"sent":   func(client *rawClient, id uint32) error { return client.WriteWindowUpdate(id, 100) },
-		"reset":  func(client *rawClient, id uint32) error { return client.WriteRSTStream(id, http2.ErrCodeCancel) },
-		"closed": func(client *rawClient, _ uint32) error { return client.Conn.Close() },
+		"response sent":     func(client *rawClient, id uint32) error { return client.WriteWindowUpdate(id, 100) },
+		"stream reset":      func(client *rawClient, id uint32) error { return client.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"connection closed": func(client *rawClient, _ uint32) error { return client.Conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +109,7 @@ func TestOnCloseIsCalledOnceSent(t *testing.T) {
 				synctest.Wait()
 				select {
 				case <-closed:
-					t.Error("OnClose: got it called while a response was unsent, want it called after the end")
+					t.Error("OnClose called its function before the response was sent")
 				default:
 				}
 				client.requireNoError(end(client, id))

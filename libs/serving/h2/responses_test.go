@@ -108,49 +108,49 @@ func TestResponsesHaveExpectedHeaders(t *testing.T) {
 		return func(_ *testing.T, w http.ResponseWriter) { w.Header()[name] = values }
 	}
 	testResponses(t, "GET", map[string]responseCase{
-		"none":                 {handler: func(*testing.T, http.ResponseWriter) {}, want: "200; content-length=0"},
-		"some":                 {handler: setHeader("X", "a", "b"), want: "200; content-length=0; x=a; x=b"},
-		"a date":               {handler: setHeader("Date", "then"), want: "200; content-length=0; date=then"},
-		"a bad name":           {handler: setHeader("X y", "a"), want: "200; content-length=0"},
-		"a bad value":          {handler: setHeader("X", "a\nb", "c"), want: "200; content-length=0; x=c"},
-		"those of a hop":       {handler: setHeader("Keep-Alive", "5"), want: "200; content-length=0"},
-		"an encoding":          {handler: setHeader("Transfer-Encoding", "chunked"), want: "200; content-length=0"},
-		"an upgrade":           {handler: setHeader("Upgrade", "x"), want: "200; content-length=0"},
-		"to stay":              {handler: setHeader("Connection", "keep-alive"), want: "200; content-length=0"},
-		"to do nothing":        {handler: setHeader("Connection"), want: "200; content-length=0"},
-		"a length that is not": {handler: setHeader("Content-Length", "x"), want: "200; content-length=0"},
-		"no type": {
+		"no header field":                       {handler: func(*testing.T, http.ResponseWriter) {}, want: "200; content-length=0"},
+		"repeated field":                        {handler: setHeader("X", "a", "b"), want: "200; content-length=0; x=a; x=b"},
+		"Date of the handler is kept":           {handler: setHeader("Date", "then"), want: "200; content-length=0; date=then"},
+		"field with an invalid name is dropped": {handler: setHeader("X y", "a"), want: "200; content-length=0"},
+		"invalid value is dropped":              {handler: setHeader("X", "a\nb", "c"), want: "200; content-length=0; x=c"},
+		"hop-by-hop header is dropped":          {handler: setHeader("Keep-Alive", "5"), want: "200; content-length=0"},
+		"Transfer-Encoding is dropped":          {handler: setHeader("Transfer-Encoding", "chunked"), want: "200; content-length=0"},
+		"Upgrade is dropped":                    {handler: setHeader("Upgrade", "x"), want: "200; content-length=0"},
+		"Connection: keep-alive is dropped":     {handler: setHeader("Connection", "keep-alive"), want: "200; content-length=0"},
+		"Connection without values is dropped":  {handler: setHeader("Connection"), want: "200; content-length=0"},
+		"invalid Content-Length is dropped":     {handler: setHeader("Content-Length", "x"), want: "200; content-length=0"},
+		"nil Content-Type disables sniffing": {
 			handler: func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) },
 			want:    "200; " + contentLength + `1; "a"`,
 		},
-		"packed": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"Content-Encoding disables sniffing": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
 			writeBody(t, w, "a", nil)
 		}, want: "200; content-encoding=gzip; " + contentLength + `1; "a"`},
-		"not packed": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"empty Content-Encoding keeps sniffing": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "")
 			writeBody(t, w, "a", nil)
 		}, want: "200; content-encoding=; " + contentLength + "1; " + textPlain + `; "a"`},
-		"one before": {handler: func(_ *testing.T, w http.ResponseWriter) {
+		"informational response precedes the final one": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Link", "x")
 			w.Header().Set("Content-Length", "0")
 			w.WriteHeader(http.StatusEarlyHints)
 			w.Header().Del("Link")
 		}, want: "103; link=x; 200; content-length=0"},
-		"two": {handler: func(_ *testing.T, w http.ResponseWriter) {
+		"second WriteHeader is ignored": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			w.WriteHeader(http.StatusAccepted)
 		}, want: "201; content-length=0"},
-		"too late": {handler: func(_ *testing.T, w http.ResponseWriter) {
+		"header field after WriteHeader is ignored": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			w.Header().Set("X", "a")
 		}, want: "201; content-length=0"},
-		"no status": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"invalid status panics": {handler: func(t *testing.T, w http.ResponseWriter) {
 			for _, code := range []int{0, 99, 1000} {
 				func() {
 					defer func() {
 						if recover() == nil {
-							t.Errorf("WriteHeader(%d) did not panic, want recover() set", code)
+							t.Errorf("WriteHeader(%d) returned, want a panic", code)
 						}
 					}()
 					w.WriteHeader(code)
@@ -190,34 +190,34 @@ func TestBodyWritesMatchDeclaredLength(t *testing.T) {
 		}
 	}
 	testResponses(t, "GET", map[string]responseCase{
-		"short":        {handler: text, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
-		"no content":   {handler: status(http.StatusNoContent), want: "204"},
-		"not modified": {handler: status(http.StatusNotModified), want: "304"},
-		"too much": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"short body has Content-Length": {handler: text, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		"204 has no body":               {handler: status(http.StatusNoContent), want: "204"},
+		"304 has no body":               {handler: status(http.StatusNotModified), want: "304"},
+		"write beyond Content-Length fails": {handler: func(t *testing.T, w http.ResponseWriter) {
 			declared("4", "tex")(t, w)
 			writeBody(t, w, "ts", http.ErrContentLength)
 			writeBody(t, w, "t", nil)
 		}, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
-		"too little": {
+		"body shorter than Content-Length resets the stream": {
 			handler: declared("5", "text"),
 			want:    "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`,
 		},
-		"in parts": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
+		"body flushed in parts has no Content-Length": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
 			want: "200; " + textPlain + `; "texttext"`},
-		"flushed": {
+		"flush before the body disables sniffing": {
 			handler: func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) },
 			want:    `200; "text"`,
 		},
-		"flushed more": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) },
+		"repeated flush has no effect": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) },
 			want: "200; " + textPlain + `; "text"`},
-		"long": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) },
+		"long body has no Content-Length": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) },
 			want: "200; " + textPlain + `; 20008 bytes`},
-		"long alone": {handler: declared("20000", long), want: "200; " + contentLength + "20000; " + textPlain + "; 20000 bytes"},
-		"uncounted": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4097], nil) },
+		"long body keeps its declared Content-Length": {handler: declared("20000", long), want: "200; " + contentLength + "20000; " + textPlain + "; 20000 bytes"},
+		"body over 4096 bytes has no Content-Length": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4097], nil) },
 			want: "200; " + textPlain + "; 4097 bytes"},
-		"counted": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4096], nil) },
+		"body of 4096 bytes has Content-Length": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4096], nil) },
 			want: "200; " + contentLength + "4096; " + textPlain + "; 4096 bytes"},
-		"sent": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"Send and Write alternate": {handler: func(t *testing.T, w http.ResponseWriter) {
 			s := w.(interface{ Send([]byte) error })
 			for range 2 {
 				if err := s.Send([]byte("text")); err != nil {
@@ -229,14 +229,14 @@ func TestBodyWritesMatchDeclaredLength(t *testing.T) {
 				t.Error(err)
 			}
 		}, want: "200; " + textPlain + `; "texttextab"`},
-		"sent for nothing": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"Send after 204 fails": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.WriteHeader(http.StatusNoContent)
 			flush(t, w)
 			if err := w.(interface{ Send([]byte) error }).Send([]byte("text")); !errors.Is(err, http.ErrBodyNotAllowed) {
 				t.Error(err)
 			}
 		}, want: "204"},
-		"sent too much": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"Send beyond Content-Length fails": {handler: func(t *testing.T, w http.ResponseWriter) {
 			declared("4", "text")(t, w)
 			flush(t, w)
 			if err := w.(interface{ Send([]byte) error }).Send([]byte("s")); !errors.Is(err, http.ErrContentLength) {
@@ -245,12 +245,12 @@ func TestBodyWritesMatchDeclaredLength(t *testing.T) {
 		}, want: "200; " + contentLength + "4; " + textPlain + `; "text"`},
 	})
 	testResponses(t, "HEAD", map[string]responseCase{
-		"no body of one":      {handler: text, want: "200; " + contentLength + "4; " + textPlain},
-		"a body of no length": {handler: func(*testing.T, http.ResponseWriter) {}, want: "200"},
-		"no body of a long": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long, nil) },
+		"short body is omitted":         {handler: text, want: "200; " + contentLength + "4; " + textPlain},
+		"no body has no Content-Length": {handler: func(*testing.T, http.ResponseWriter) {}, want: "200"},
+		"long body is omitted without Content-Length": {handler: func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long, nil) },
 			want: "200; " + textPlain},
-		"content-length without body": {handler: declared("5"), want: "200; content-length=5"},
-		"no body that flushes": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
+		"declared Content-Length is kept": {handler: declared("5"), want: "200; content-length=5"},
+		"flushed body is omitted": {handler: func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) },
 			want: "200; " + textPlain},
 	})
 }
@@ -259,33 +259,33 @@ func TestBodyWritesMatchDeclaredLength(t *testing.T) {
 func TestDeclaredAndUndeclaredTrailersAreSent(t *testing.T) {
 	long := strings.Repeat("x", 20_000)
 	testResponses(t, "GET", map[string]responseCase{
-		"declared": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"declared trailer": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum, Y")
 			w.Header().Set("Content-Length", "20000")
 			writeBody(t, w, long, nil)
 			w.Header().Set("X-Sum", "1")
 		}, want: "200; content-length=20000; " + textPlain + "; trailer=X-Sum, Y; 20000 bytes; x-sum=1"},
-		"not declared": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"undeclared trailer": {handler: func(t *testing.T, w http.ResponseWriter) {
 			writeBody(t, w, "text", nil)
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
 		}, want: "200; content-length=4; " + textPlain + `; "text"; x-sum=1`},
-		"of nothing": {handler: func(_ *testing.T, w http.ResponseWriter) {
+		"trailer without a body": {handler: func(_ *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.WriteHeader(http.StatusOK)
 			w.Header().Set("X-Sum", "1")
 		}, want: "200; content-length=0; trailer=X-Sum; x-sum=1"},
-		"after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"declared trailer of a detached response": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.Header().Set("X-Sum", "1")
 			_ = http.NewResponseController(w).Flush()
 			w.(detacher).Detach(func(end func(any)) { end(nil) })
 		}, want: "200; trailer=X-Sum; x-sum=1; x-sum=1"},
-		"set after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"undeclared trailer set after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("X-Sum", "2")
 			_ = http.NewResponseController(w).Flush()
 			w.(detacher).Detach(func(end func(any)) { w.Header().Set(http.TrailerPrefix+"X-Sum", "1"); end(nil) })
 		}, want: "200; x-sum=2; x-sum=1"},
-		"all after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
+		"header field set after the handler": {handler: func(t *testing.T, w http.ResponseWriter) {
 			w.Header().Set("X", "2")
 			w.(detacher).Detach(func(end func(any)) { w.Header().Set("Y", "1"); end(nil) })
 		}, want: "200; content-length=0; x=2; y=1"},
@@ -323,8 +323,8 @@ func TestContinueIsSentOnceBeforeResponse(t *testing.T) {
 		first string // before the body is read
 		want  []string
 	}{
-		"at first": {first: "", want: []string{"100", "200"}},
-		"too late": {first: "flush", want: []string{"200"}},
+		"body read first":        {first: "", want: []string{"100", "200"}},
+		"response flushed first": {first: "flush", want: []string{"200"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {

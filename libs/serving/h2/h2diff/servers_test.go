@@ -28,23 +28,24 @@ const (
 	writeTimeout = 10 * time.Minute
 )
 
-// implementation is an HTTP/2 server.
+// implementation is an HTTP/2 server: ours is package h2, standard is net/http.
 type implementation struct {
 	name string
 	// serve serves one connection. shutdown starts a graceful shutdown. stop waits for the end of
 	// the connection, which the client has closed.
 	serve func(conn *link, handler http.Handler) (shutdown, stop func())
-	// excess is the number of window bytes of a connection that the server may return twice.
+	// excess bounds, in bytes, how far WINDOW_UPDATE frames may raise the receive window of a
+	// connection above its initial size.
 	excess int64
 }
 
-// net/http returns some bytes twice when a client resets a stream while its handler reads.
 var implementations = []implementation{
 	{name: "ours", serve: serveOurs, excess: 0},
+	// net/http counts some bytes twice when a client resets a stream while its handler reads.
 	{name: "standard", serve: serveStandard, excess: 1 << 20},
 }
 
-// wire is a connection without limits.
+// wire implements h2.Wire for a link, without limits.
 type wire struct{ *link }
 
 func (wire) ConnectionState() tls.ConnectionState {
