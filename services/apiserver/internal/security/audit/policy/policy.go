@@ -24,13 +24,17 @@ type compiledRule struct {
 
 // compilePolicy returns the policy of a valid file.
 func compilePolicy(file *policyFile) *Policy {
-	always := parseStages(file.OmitStages)
-	policy := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: file.OmitManagedFields}}
+	omittedByAll := parseStages(file.OmitStages) // a rule can only add stages
+	policy := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: omittedByAll, OmitManagedFields: file.OmitManagedFields}}
 	for _, r := range file.Rules {
 		level, _ := audit.ParseLevel(r.Level)
 		c := compiledRule{
-			r,
-			audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: file.OmitManagedFields},
+			rule: r,
+			decision: audit.Decision{
+				Level:             level,
+				Omit:              omittedByAll | parseStages(r.OmitStages),
+				OmitManagedFields: file.OmitManagedFields,
+			},
 		}
 		if r.OmitManagedFields != nil {
 			c.decision.OmitManagedFields = *r.OmitManagedFields
