@@ -27,7 +27,7 @@ func apiServices() *registry.Kind {
 			Kind:       "APIService",
 			Categories: []string{"api-extensions"},
 			// The name for the core group is "v1.".
-			ValidateObjectName:         nameRules,
+			ValidateObjectName:         validateName,
 			AllowUnqualifiedFinalizers: true,
 		},
 		Parts:  declare.SpecStatusAccessors(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),

@@ -15,33 +15,33 @@ const (
 )
 
 func validateAPIService(fld validate.Field, a *v1.APIService) {
-	apiServiceSpec, spec := &a.Spec, fld.Child("spec")
-	if apiServiceSpec.Group == "" {
-		spec.RequireSetWithDetail("group", apiServiceSpec.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
+	spec, specField := &a.Spec, fld.Child("spec")
+	if spec.Group == "" {
+		specField.RequireSetWithDetail("group", spec.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
 	} else {
-		spec.CheckText("group", apiServiceSpec.Group, validate.DNSSubdomain)
+		specField.CheckText("group", spec.Group, validate.DNSSubdomain)
 	}
-	spec.CheckText("version", apiServiceSpec.Version, validate.DNS1035Label)
-	validatePriority(spec, "groupPriorityMinimum", apiServiceSpec.GroupPriorityMinimum, maxGroupPriority)
-	validatePriority(spec, "versionPriority", apiServiceSpec.VersionPriority, maxVersionPriority)
+	specField.CheckText("version", spec.Version, validate.DNS1035Label)
+	validatePriority(specField, "groupPriorityMinimum", spec.GroupPriorityMinimum, maxGroupPriority)
+	validatePriority(specField, "versionPriority", spec.VersionPriority, maxVersionPriority)
 	switch {
-	case apiServiceSpec.Service == nil:
-		if n := len(apiServiceSpec.CABundle); n > 0 {
-			spec.Invalid("caBundle", fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle")
+	case spec.Service == nil:
+		if n := len(spec.CABundle); n > 0 {
+			specField.Invalid("caBundle", fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle")
 		}
-		if apiServiceSpec.InsecureSkipTLSVerify {
-			spec.Invalid("insecureSkipTLSVerify", true, "local APIServices may not have insecureSkipTLSVerify")
+		if spec.InsecureSkipTLSVerify {
+			specField.Invalid("insecureSkipTLSVerify", true, "local APIServices may not have insecureSkipTLSVerify")
 		}
 	default:
-		validateService(spec.Child("service"), apiServiceSpec.Service)
-		if apiServiceSpec.InsecureSkipTLSVerify && len(apiServiceSpec.CABundle) > 0 {
-			spec.Invalid("insecureSkipTLSVerify", true, "may not be true if caBundle is present")
+		validateService(specField.Child("service"), spec.Service)
+		if spec.InsecureSkipTLSVerify && len(spec.CABundle) > 0 {
+			specField.Invalid("insecureSkipTLSVerify", true, "may not be true if caBundle is present")
 		}
 	}
 }
 
-// nameRules requires a name that consists of the version and the group.
-func nameRules(obj registry.Object, name string, _ bool) []string {
+// validateName requires a name that consists of the version and the group.
+func validateName(obj registry.Object, name string, _ bool) []string {
 	if msgs := validate.PathSegment(name); len(msgs) > 0 {
 		return msgs
 	}
@@ -52,9 +52,11 @@ func nameRules(obj registry.Object, name string, _ bool) []string {
 	return nil
 }
 
-func validatePriority(spec validate.Field, name string, n, maximum int32) {
+// validatePriority requires a priority from 1 to maximum. The message excludes maximum, as in
+// Kubernetes.
+func validatePriority(specField validate.Field, name string, n, maximum int32) {
 	if n <= 0 || n > maximum {
-		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", maximum))
+		specField.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", maximum))
 	}
 }
 

@@ -18,7 +18,8 @@ func networkPolicies() *registry.Kind {
 			Group: group, Version: version, Resource: "networkpolicies", Kind: "NetworkPolicy",
 			ShortNames: []string{"netpol"}, Namespaced: true,
 		},
-		Parts:   declare.ExactSpecAccessors(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
+		// As in Kubernetes, generation also counts a change between an absent and an empty list.
+		Parts:   declare.ExactSpecAccessors(func(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &p.Spec }),
 		Default: declare.Adapt(defaultNetworkPolicy),
 		Create: registry.Create{
 			Validate: declare.AdaptValidation(
@@ -52,19 +53,19 @@ func networkPolicies() *registry.Kind {
 
 // defaultNetworkPolicy sets the protocol of ports without one to TCP. If the policy has no policy
 // types, it sets Ingress, and also Egress if there is an egress rule.
-func defaultNetworkPolicy(networkPolicy *networkingv1.NetworkPolicy) {
-	for i := range networkPolicy.Spec.Ingress {
-		defaultPolicyPorts(networkPolicy.Spec.Ingress[i].Ports)
+func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
+	for i := range p.Spec.Ingress {
+		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
 	}
-	for i := range networkPolicy.Spec.Egress {
-		defaultPolicyPorts(networkPolicy.Spec.Egress[i].Ports)
+	for i := range p.Spec.Egress {
+		defaultPolicyPorts(p.Spec.Egress[i].Ports)
 	}
-	if len(networkPolicy.Spec.PolicyTypes) > 0 {
+	if len(p.Spec.PolicyTypes) > 0 {
 		return
 	}
-	networkPolicy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-	if len(networkPolicy.Spec.Egress) > 0 {
-		networkPolicy.Spec.PolicyTypes = append(networkPolicy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if len(p.Spec.Egress) > 0 {
+		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	}
 }
 

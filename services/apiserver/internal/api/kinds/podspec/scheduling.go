@@ -22,6 +22,7 @@ func TolerationRules(fld validate.Field, toleration *corev1.Toleration) {
 	if toleration.TolerationSeconds != nil && toleration.Effect != corev1.TaintEffectNoExecute {
 		fld.Invalid("effect", toleration.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 	}
+	// As in Kubernetes, the errors about the value have the path of the operator.
 	switch toleration.Operator {
 	case corev1.TolerationOpEqual, "":
 		if msgs := validate.LabelValue(toleration.Value); len(msgs) > 0 {
@@ -269,6 +270,7 @@ func (c *check) validatePodAffinityTerm(fld validate.Field, term *corev1.PodAffi
 	fld.CheckSelector("labelSelector", term.LabelSelector, c.prior.affinityValue)
 	fld.CheckSelector("namespaceSelector", term.NamespaceSelector, c.prior.affinityValue)
 	for _, ns := range term.Namespaces {
+		// As in Kubernetes, the path is namespace without an index, not namespaces[i].
 		fld.CheckText("namespace", ns, validate.DNSLabel)
 	}
 	validateMatchLabelKeys(fld, term)
@@ -306,6 +308,7 @@ func validateMatchLabelKeys(fld validate.Field, term *corev1.PodAffinityTerm) {
 		for _, e := range term.LabelSelector.MatchExpressions {
 			i, isMatchKey := index[e.Key]
 			if isRepeated := !selectorKeys.Add(e.Key); isRepeated && isMatchKey {
+				// As in Kubernetes, the path lacks matchLabelKeys.
 				fld.Index("", i).Invalid("", e.Key, inSelectorDetail)
 			}
 		}

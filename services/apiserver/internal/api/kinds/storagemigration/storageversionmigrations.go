@@ -84,25 +84,25 @@ func validateMigration(fld validate.Field, m *storagemigrationv1alpha1.StorageVe
 	resource.RequireSetWithDetail("version", m.Spec.Resource.Version != "", "version is required")
 }
 
-// validateProgress validates the progress of a migration. A finished one stays finished.
+// validateProgress validates the progress of a migration. A finished migration stays finished.
 func validateProgress(fld validate.Field, migration, old *storagemigrationv1alpha1.StorageVersionMigration) {
 	status := fld.Child("status")
-	now := migration.Status.ResourceVersion
-	before := old.Status.ResourceVersion
-	if now != "" {
-		n, err := strconv.ParseInt(now, 10, 64)
+	newVersion := migration.Status.ResourceVersion
+	oldVersion := old.Status.ResourceVersion
+	if newVersion != "" {
+		n, err := strconv.ParseInt(newVersion, 10, 64)
 		if err != nil {
-			status.Invalid("resourceVersion", now, fmt.Sprintf("failed to parse resource version %q: %v", now, err))
+			status.Invalid("resourceVersion", newVersion, fmt.Sprintf("failed to parse resource version %q: %v", newVersion, err))
 		}
 		status.CheckNonNegative("resourceVersion", n)
 	}
-	validateCondition(status.Child("conditions"), migration.Status.Conditions)
-	if before != "" && now != before {
-		status.Invalid("resourceVersion", now, "resourceVersion cannot be updated")
+	validateConditions(status.Child("conditions"), migration.Status.Conditions)
+	if oldVersion != "" && newVersion != oldVersion {
+		status.Invalid("resourceVersion", newVersion, "resourceVersion cannot be updated")
 	}
-	is := func(migration *storagemigrationv1alpha1.StorageVersionMigration, description storagemigrationv1alpha1.MigrationConditionType) bool {
-		for i := range migration.Status.Conditions {
-			if c := &migration.Status.Conditions[i]; c.Type == description {
+	isConditionTrue := func(m *storagemigrationv1alpha1.StorageVersionMigration, conditionType storagemigrationv1alpha1.MigrationConditionType) bool {
+		for i := range m.Status.Conditions {
+			if c := &m.Status.Conditions[i]; c.Type == conditionType {
 				return c.Status == corev1.ConditionTrue
 			}
 		}
@@ -114,15 +114,16 @@ func validateProgress(fld validate.Field, migration, old *storagemigrationv1alph
 			status.Invalid("conditions", migration.Status.Conditions, reason)
 		}
 	}
-	reject(is(migration, succeeded) && is(migration, failed), "Both success and failed conditions cannot be true at the same time")
-	reject(is(migration, succeeded) && is(migration, running), "Running condition cannot be true when success condition is true")
-	reject(is(migration, failed) && is(migration, running), "Running condition cannot be true when failed condition is true")
-	reject(is(old, succeeded) && !is(migration, succeeded), "Success condition cannot be set to false once it is true")
-	reject(is(old, failed) && !is(migration, failed), "Failed condition cannot be set to false once it is true")
+	reject(isConditionTrue(migration, succeeded) && isConditionTrue(migration, failed), "Both success and failed conditions cannot be true at the same time")
+	reject(isConditionTrue(migration, succeeded) && isConditionTrue(migration, running), "Running condition cannot be true when success condition is true")
+	reject(isConditionTrue(migration, failed) && isConditionTrue(migration, running), "Running condition cannot be true when failed condition is true")
+	reject(isConditionTrue(old, succeeded) && !isConditionTrue(migration, succeeded), "Success condition cannot be set to false once it is true")
+	reject(isConditionTrue(old, failed) && !isConditionTrue(migration, failed), "Failed condition cannot be set to false once it is true")
 }
 
-// validateCondition applies the rules for metav1.Condition, whose time field has another name.
-func validateCondition(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
+// validateConditions applies the rules for metav1.Condition to migration conditions. The time field
+// of a migration condition is LastUpdateTime instead of LastTransitionTime.
+func validateConditions(fld validate.Field, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {
 		migrationCondition, each := &conditions[i], fld.Index("", i)
