@@ -168,7 +168,7 @@ func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
 	}
 	size, used := server.databaseSizes()
 	t.Logf("the database has %d bytes, %d in use, and a quota of %d", size, used, quota)
-	if !strings.Contains(log.String(), "compacting the history") {
+	if !strings.Contains(log.String(), "compacting etcd history early") {
 		t.Errorf("got a log without a compaction of history:\n%s", log)
 	}
 	_, err := server.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5]))

@@ -16,21 +16,23 @@ import (
 const (
 	// trimInterval is the interval at which the size of history is checked.
 	trimInterval = time.Second
-	// historyShare is the divisor of the room that gives the largest size of history. Large values
-	// need several times their size, because free pages of the database are not contiguous.
-	historyShare = 4
+	// historyDivisor limits history to 1/historyDivisor of the bytes that are available to it. A
+	// large value needs several times its size, because free pages of the database are not
+	// contiguous.
+	historyDivisor = 4
 	// minHistory is the size in bytes of history that is always kept.
 	minHistory = 4 << 20
 )
 
-// trimmer compacts history when it takes much of the room that the live values leave below the
-// quota or on the disk. Otherwise a client that writes the same large object repeatedly fills the
+// trimmer compacts history when it takes more than its share of the bytes that the live values leave
+// free below the quota and on the disk. Otherwise a client that writes the same large object repeatedly fills the
 // database before the next regular compaction, and etcd rejects all writes of all clients. One
 // goroutine owns it.
 type trimmer struct {
 	server *Server
 	log    *slog.Logger
-	space  func(dir string) (size, free int64)
+	// space returns the size of the file system of a folder and its free bytes; both 0 if unknown.
+	space func(dir string) (size, free int64)
 
 	// liveBytes approximates the size of the live values: it is the smallest number of used bytes
 	// since the last compaction.
@@ -70,17 +72,17 @@ func (t *trimmer) trimHistory(ctx context.Context) error {
 		t.liveBytes = used
 		t.halfUsedRevision = newest
 	}
-	room := server.quota
+	available := server.quota
 	if free, known := beyondReserve(server.member.server.Cfg.DataDir, t.space); known {
-		room = min(room, size+free-ampleBytes)
+		available = min(available, size+free-ampleBytes) // a disk with less free space may reject writes
 	}
 	history := used - t.liveBytes
-	maxHistory := max((room-t.liveBytes)/historyShare, minHistory)
+	maxHistory := max((available-t.liveBytes)/historyDivisor, minHistory)
 	switch {
 	case history <= maxHistory/2:
 		t.halfUsedRevision = newest
 	case history > maxHistory && t.halfUsedRevision > 0:
-		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room",
+		t.log.Warn("compacting etcd history early: it exceeds its share of the free space",
 			"bytes", history, "limit", maxHistory, "revision", t.halfUsedRevision)
 		_, err := server.client.Compact(ctx, t.halfUsedRevision, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
