@@ -48,7 +48,9 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 }
 
 // comparer walks through two values a (live) and b (its successor) and records the paths at which
-// they differ. An invalid reflect.Value stands for null, and for the members of an absent value.
+// they differ. Its methods distinguish three states of a value: has is false for an absent value; has
+// is true and the reflect.Value is invalid for null; both are valid for a set value. A value that is
+// absent or null has no parts.
 type comparer struct {
 	set, removed pathSet
 	path         fieldpath.Path // of the values that are being compared
@@ -64,26 +66,26 @@ type pathSet struct {
 	nodes []*fieldpath.Set
 }
 
-func (t *pathSet) insert(path fieldpath.Path) {
+func (s *pathSet) insert(path fieldpath.Path) {
 	last := len(path) - 1
-	for len(t.nodes) < last {
-		t.nodes = append(t.nodes, t.setBelow(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
+	for len(s.nodes) < last {
+		s.nodes = append(s.nodes, s.setBelow(len(s.nodes)).Children.Descend(path[len(s.nodes)]))
 	}
-	t.setBelow(last).Members.Insert(path[last])
+	s.setBelow(last).Members.Insert(path[last])
 }
 
 // setBelow returns the part of the set below the first n elements of the path.
-func (t *pathSet) setBelow(n int) *fieldpath.Set {
+func (s *pathSet) setBelow(n int) *fieldpath.Set {
 	if n == 0 {
-		return t.root
+		return s.root
 	}
-	return t.nodes[n-1]
+	return s.nodes[n-1]
 }
 
 // truncate shortens the current path to n elements.
-func (t *pathSet) truncate(n int) {
-	if len(t.nodes) > n {
-		t.nodes = t.nodes[:n]
+func (s *pathSet) truncate(n int) {
+	if len(s.nodes) > n {
+		s.nodes = s.nodes[:n]
 	}
 }
 
@@ -107,9 +109,9 @@ func (c *comparer) popElement() {
 }
 
 // compareObjects compares two objects, except for the fields that have no owner.
-func (c *comparer) compareObjects(s *fieldSchema, a, b reflect.Value) {
-	for i := range s.fields {
-		field := &s.fields[i]
+func (c *comparer) compareObjects(shape *valueShape, a, b reflect.Value) {
+	for i := range shape.fields {
+		field := &shape.fields[i]
 		switch field.name {
 		case "apiVersion", "kind":
 		case "metadata":
@@ -137,7 +139,7 @@ func serverOwned(name string) bool {
 	return false
 }
 
-// compareField compares one field of two structs. Either struct may be null.
+// compareField compares one field of two structs. Either struct may be invalid.
 func (c *comparer) compareField(field *fieldShape, a, b reflect.Value) {
 	var fieldA, fieldB reflect.Value
 	var hasA, hasB bool
@@ -151,13 +153,12 @@ func (c *comparer) compareField(field *fieldShape, a, b reflect.Value) {
 		return
 	}
 	c.pushElement(fieldpath.PathElement{FieldName: &field.name})
-	c.compareValues(field.fieldSchema, fieldA, fieldB, hasA, hasB)
+	c.compareValues(field.valueShape, fieldA, fieldB, hasA, hasB)
 	c.popElement()
 }
 
-// compareValues compares two values. Each may be absent, or null, which is present but not valid.
-// At least one is present.
-func (c *comparer) compareValues(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+// compareValues compares two values. At least one of them is present.
+func (c *comparer) compareValues(shape *valueShape, a, b reflect.Value, hasA, hasB bool) {
 	// 1. Compare values without parts, and values that are compared in another way.
 	switch {
 	case shape.kind == foreignShape:
@@ -200,7 +201,7 @@ func (c *comparer) compareValues(shape *fieldSchema, a, b reflect.Value, hasA, h
 }
 
 // compareLeaves compares two values whose parts have no owners.
-func (c *comparer) compareLeaves(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) compareLeaves(shape *valueShape, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
 		c.set.insert(c.path)
@@ -212,7 +213,7 @@ func (c *comparer) compareLeaves(shape *fieldSchema, a, b reflect.Value, hasA, h
 }
 
 // isEmpty reports whether a value is null or empty.
-func (s *fieldSchema) isEmpty(value reflect.Value) bool {
+func (s *valueShape) isEmpty(value reflect.Value) bool {
 	if !value.IsValid() {
 		return true
 	}
@@ -228,7 +229,7 @@ func (s *fieldSchema) isEmpty(value reflect.Value) bool {
 }
 
 // compareMaps compares two maps. Either may be invalid.
-func (c *comparer) compareMaps(shape *fieldSchema, a, b reflect.Value) {
+func (c *comparer) compareMaps(shape *valueShape, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
 		valueA := dereference(a.MapIndex(key))
 		var entryB reflect.Value // invalid if b lacks the key
@@ -260,7 +261,7 @@ func keysOf(m reflect.Value) []reflect.Value {
 
 // compareEntries compares the values of two maps at one key. entryB is invalid if the second map
 // lacks the key.
-func (c *comparer) compareEntries(shape *fieldSchema, key string, valueA, entryB reflect.Value, hasA bool) {
+func (c *comparer) compareEntries(shape *valueShape, key string, valueA, entryB reflect.Value, hasA bool) {
 	hasB := entryB.IsValid()
 	valueB := entryB
 	if hasB {
@@ -280,7 +281,7 @@ type element struct {
 
 // compareLists compares two lists whose elements are identified by keys or by value. Either may be
 // invalid.
-func (c *comparer) compareLists(shape *fieldSchema, a, b reflect.Value) {
+func (c *comparer) compareLists(shape *valueShape, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(shape, a, b, nullEqualsNull) {
 		return
 	}
@@ -341,7 +342,7 @@ func eachElement(list reflect.Value, f func(reflect.Value)) {
 
 // compareElements compares the elements of two lists at one path. Usually each list has at most one.
 // As in the merge library, duplicates have one owner as a whole.
-func (c *comparer) compareElements(shape *fieldSchema, a, b []element) {
+func (c *comparer) compareElements(shape *valueShape, a, b []element) {
 	hasDuplicatesA, hasDuplicatesB := len(a) > 1, len(b) > 1
 	switch {
 	case !hasDuplicatesA && !hasDuplicatesB:

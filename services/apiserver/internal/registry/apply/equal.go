@@ -56,7 +56,7 @@ func equalMeta(field *fieldShape, a, b reflect.Value) bool {
 func equalField(field *fieldShape, a, b reflect.Value, how nullComparison) bool {
 	x, hasX := field.valueIn(a)
 	y, hasY := field.valueIn(b)
-	return hasX == hasY && (!hasX || equal(field.fieldSchema, x, y, how))
+	return hasX == hasY && (!hasX || equal(field.valueShape, x, y, how))
 }
 
 // nullComparison determines how null compares with empty values.
@@ -70,7 +70,7 @@ const (
 )
 
 // equal reports whether two values have equal JSON.
-func equal(shape *fieldSchema, a, b reflect.Value, how nullComparison) bool {
+func equal(shape *valueShape, a, b reflect.Value, how nullComparison) bool {
 	if !a.IsValid() || !b.IsValid() {
 		bothEmpty := (shape.kind == mapShape || shape.kind == listShape) && shape.isEmpty(a) && shape.isEmpty(b)
 		return a.IsValid() == b.IsValid() || how == nullEqualsEmpty && bothEmpty

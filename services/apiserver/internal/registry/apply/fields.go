@@ -72,7 +72,7 @@ type view struct {
 	// versions holds the views of this kind by apiVersion.
 	versions map[string]*view
 	typed    func() typed.ParseableType
-	shape    func() *fieldSchema
+	shape    func() *valueShape
 }
 
 // inVersion returns the view of the same kind in another version, or nil if it is not served.

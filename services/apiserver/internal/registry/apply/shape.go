@@ -25,14 +25,14 @@ const (
 	listShape
 )
 
-// fieldSchema is a Go type with the merge rules of its values, compiled for comparisons. Pointers
+// valueShape is a Go type with the merge rules of its values, compiled for comparisons. Pointers
 // are dereferenced.
-type fieldSchema struct {
+type valueShape struct {
 	kind shapeKind
 	// atomic means that the parts of a value have no owners.
 	atomic bool
 	fields []fieldShape // of a struct
-	elem   *fieldSchema // of the values of a map or the elements of a list
+	elem   *valueShape  // of the values of a map or the elements of a list
 	// keys identify the elements of a list that is not atomic. Without keys, the list is a set.
 	keys []keyShape
 	// typed holds the rules of a foreign shape.
@@ -44,7 +44,7 @@ type fieldShape struct {
 	name      string
 	index     []int
 	omitEmpty bool
-	*fieldSchema
+	*valueShape
 }
 
 // keyShape is a field of the key of a list's elements.
@@ -54,12 +54,12 @@ type keyShape struct {
 }
 
 // shapeOf compiles the schema of a kind. It returns nil for objects without a Go type.
-func (v *view) shapeOf() *fieldSchema {
+func (v *view) shapeOf() *valueShape {
 	if untypedObject(v.kind.New()) {
 		return nil
 	}
 	t := v.typed()
-	c := &compiler{schema: t.Schema, done: map[shapeKey]*fieldSchema{}}
+	c := &compiler{schema: t.Schema, done: map[shapeKey]*valueShape{}}
 	return c.compile(v.goType(), t.TypeRef, false)
 }
 
@@ -75,7 +75,7 @@ type shapeKey struct {
 // because types may be recursive.
 type compiler struct {
 	schema *smd.Schema
-	done   map[shapeKey]*fieldSchema
+	done   map[shapeKey]*valueShape
 }
 
 var (
@@ -90,7 +90,7 @@ func encodesItself(t reflect.Type) bool {
 }
 
 // compile returns the schema of a type under a rule. Atomic values have no rules for their parts.
-func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *fieldSchema {
+func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *valueShape {
 	for goType.Kind() == reflect.Pointer {
 		goType = goType.Elem()
 	}
@@ -105,7 +105,7 @@ func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *
 	if shape := c.done[key]; cachable && shape != nil {
 		return shape
 	}
-	shape := &fieldSchema{}
+	shape := &valueShape{}
 	if cachable {
 		c.done[key] = shape // before its fields: types may be recursive
 	}
@@ -115,7 +115,7 @@ func (c *compiler) compile(goType reflect.Type, rule smd.TypeRef, atomic bool) *
 }
 
 // fillShape sets the fields of a shape for a type and its merge rules.
-func (c *compiler) fillShape(shape *fieldSchema, goType reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
+func (c *compiler) fillShape(shape *valueShape, goType reflect.Type, rule smd.TypeRef, atom smd.Atom, atomic bool) {
 	shape.atomic = atomic
 	switch {
 	case encodesItself(goType):
@@ -165,7 +165,7 @@ func elementRule(mapRules *smd.Map, atomic bool) smd.TypeRef {
 
 // addStructFields adds the fields of a struct, and of the structs embedded in it, to shape. parentIndex
 // is the index path of an embedded struct, nil for the struct itself.
-func (c *compiler) addStructFields(shape *fieldSchema, t reflect.Type, parentIndex []int, rules *smd.Map) {
+func (c *compiler) addStructFields(shape *valueShape, t reflect.Type, parentIndex []int, rules *smd.Map) {
 	for i := range t.NumField() {
 		structField := t.Field(i)
 		name, options, _ := strings.Cut(structField.Tag.Get("json"), ",")
@@ -183,17 +183,17 @@ func (c *compiler) addStructFields(shape *fieldSchema, t reflect.Type, parentInd
 				}
 			}
 			shape.fields = append(shape.fields, fieldShape{
-				name:        name,
-				index:       index,
-				omitEmpty:   strings.Contains(options, "omitempty"),
-				fieldSchema: c.compile(structField.Type, rule, shape.atomic),
+				name:       name,
+				index:      index,
+				omitEmpty:  strings.Contains(options, "omitempty"),
+				valueShape: c.compile(structField.Type, rule, shape.atomic),
 			})
 		}
 	}
 }
 
 // listKeys sets the key fields of a list of type map.
-func (c *compiler) listKeys(shape *fieldSchema, list *smd.List) {
+func (c *compiler) listKeys(shape *valueShape, list *smd.List) {
 	element, _ := c.schema.Resolve(list.ElementType)
 	for _, name := range list.Keys {
 		for i := range shape.elem.fields {
@@ -255,7 +255,7 @@ func isOmittable(value reflect.Value) bool {
 }
 
 // pathElement returns the path element that identifies an element of a list.
-func (s *fieldSchema) pathElement(goValue reflect.Value) (fieldpath.PathElement, error) {
+func (s *valueShape) pathElement(goValue reflect.Value) (fieldpath.PathElement, error) {
 	if !goValue.IsValid() {
 		return fieldpath.PathElement{}, errors.New("a set or keyed list has a null element")
 	}

@@ -183,7 +183,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 }
 
 // compareEncodings compares the JSON of two values of a type that encodes itself.
-func (c *comparer) compareEncodings(shape *fieldSchema, a, b reflect.Value, hasA, hasB bool) {
+func (c *comparer) compareEncodings(shape *valueShape, a, b reflect.Value, hasA, hasB bool) {
 	comparison, err := compareTyped(typedFrom(shape, a, hasA), typedFrom(shape, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
@@ -207,7 +207,7 @@ func (c *comparer) compareEncodings(shape *fieldSchema, a, b reflect.Value, hasA
 }
 
 // typedFrom returns a value with the merge rules of a foreign shape. An absent value becomes null.
-func typedFrom(shape *fieldSchema, goValue reflect.Value, has bool) *typed.TypedValue {
+func typedFrom(shape *valueShape, goValue reflect.Value, has bool) *typed.TypedValue {
 	if !has {
 		return typed.AsTypedUnvalidated(nil, shape.typed.Schema, shape.typed.TypeRef)
 	}
