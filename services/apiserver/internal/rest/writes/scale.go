@@ -37,7 +37,7 @@ func (w *Writer) updateScale(ctx context.Context, req *Request) (Result, error) 
 	removeDuplicateOwners(ctx, sent, duplicateOwners)
 	return w.writeScale(ctx, req, func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		scale := sent.DeepCopy()
-		return scale, w.scales.Update(ctx, live, scale, req.Manager)
+		return scale, w.scaleOwnership.Update(ctx, live, scale, req.Manager)
 	})
 }
 
@@ -52,7 +52,7 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 		if r.Patch.ServerSideApply {
 			return scale, nil
 		}
-		return scale, w.scales.Update(ctx, live, scale, r.Manager)
+		return scale, w.scaleOwnership.Update(ctx, live, scale, r.Manager)
 	})
 }
 
@@ -74,17 +74,16 @@ func (w *Writer) scaleTarget(req *Request, live *autoscalingv1.Scale) *patch.Tar
 			return d, err
 		},
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
-			return w.scales.Apply(ctx, live, configuration, req.Manager, req.Force)
+			return w.scaleOwnership.Apply(ctx, live, configuration, req.Manager, req.Force)
 		},
 		Cost:     req.patchedCost,
 		Estimate: request.Estimate,
 	}
 }
 
-// scaledFields returns a handler that moves managedFields entries between an object and its scale:
-// the replicas field of the object is that of the scale (specification: "Field ownership
+// newScaleHandler returns a handler that moves managedFields entries between obj and its scale: the replicas field of the object is that of the scale (specification: "Field ownership
 // (server-side apply) rules").
-func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
+func (r *Request) newScaleHandler(obj registry.Object) *managedfields.ScaleHandler {
 	gv := r.Resource.GroupVersion()
 	paths := managedfields.ResourcePathMappings{}
 	for version, names := range r.Sub.Scale.Versions {
@@ -135,14 +134,15 @@ func (w *Writer) writeScale(
 	req *Request,
 	compute func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error),
 ) (Result, error) {
-	// The rules of the object itself apply.
+	// parent is the same request for the object itself. With it, the change gets the rules and the
+	// admission of the object, not those of the scale.
 	parent := req.ForObject(req.Resource, nil, req.Namespace, req.Name)
 	result, err := w.modifyLive(ctx, req, admission.Update, func(liveParent *liveObject) (outcome, error) {
 		// 1. Compute the desired scale.
-		fields := req.scaledFields(liveParent.obj)
+		ownership := req.newScaleHandler(liveParent.obj)
 		live := req.Sub.Scale.FromObject(liveParent.obj)
 		var err error
-		if live.ManagedFields, err = fields.ToSubresource(); err != nil {
+		if live.ManagedFields, err = ownership.ToSubresource(); err != nil {
 			return outcome{}, err
 		}
 		desired, err := compute(live)
@@ -180,7 +180,7 @@ func (w *Writer) writeScale(
 			obj.SetResourceVersion(liveParent.obj.GetResourceVersion())
 		}
 		req.Sub.Scale.SetReplicas(obj, desired.Spec.Replicas)
-		entries, err := fields.ToParent(desired.ManagedFields)
+		entries, err := ownership.ToParent(desired.ManagedFields)
 		if err != nil {
 			return outcome{}, err
 		}

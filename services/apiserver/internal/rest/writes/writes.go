@@ -64,15 +64,15 @@ type Config struct {
 // Writer executes writes. It keeps no state and is safe for concurrent use.
 type Writer struct {
 	Config
-	// scales manages the field ownership of scales.
-	scales *apply.Manager
+	// scaleOwnership computes the field ownership of scales.
+	scaleOwnership *apply.Manager
 }
 
 // New returns a Writer.
 func New(config Config) *Writer {
 	w := &Writer{Config: config}
 	if config.Fields != nil {
-		w.scales = config.Fields.Standalone(&registry.Kind{
+		w.scaleOwnership = config.Fields.Standalone(&registry.Kind{
 			Names:   registry.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind},
 			Virtual: true, New: declare.New[autoscalingv1.Scale],
 		}, "scale")
