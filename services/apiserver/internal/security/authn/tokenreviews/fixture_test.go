@@ -37,7 +37,7 @@ type source struct {
 	batches  chan storage.Batch
 	applied  chan struct{}
 	broken   chan error    // ends the stream
-	gate     chan struct{} // takes one for each load
+	gate     chan struct{} // Load blocks until the test receives from gate
 	mu       sync.Mutex
 	revision int64
 }
@@ -79,29 +79,29 @@ type objects struct {
 	objects map[string]metav1.ObjectMeta
 }
 
-func (w *objects) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if m, ok := w.objects[string(kind)+"/"+ns+"/"+name]; ok {
+func (o *objects) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m, ok := o.objects[string(kind)+"/"+ns+"/"+name]; ok {
 		return m, nil
 	}
 	return metav1.ObjectMeta{}, apierrors.NewNotFound(corev1.Resource("x"), name)
 }
 
-func (w *objects) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
-	m, err := w.find(satoken.KindServiceAccount, ns, name)
+func (o *objects) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+	m, err := o.find(satoken.KindServiceAccount, ns, name)
 	return &corev1.ServiceAccount{ObjectMeta: m}, err
 }
-func (w *objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
-	m, err := w.find(satoken.KindPod, ns, name)
+func (o *objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+	m, err := o.find(satoken.KindPod, ns, name)
 	return &corev1.Pod{ObjectMeta: m}, err
 }
-func (w *objects) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
-	m, err := w.find(satoken.KindSecret, ns, name)
+func (o *objects) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+	m, err := o.find(satoken.KindSecret, ns, name)
 	return &corev1.Secret{ObjectMeta: m}, err
 }
-func (w *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
-	m, err := w.find(satoken.KindNode, "", name)
+func (o *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
+	m, err := o.find(satoken.KindNode, "", name)
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
@@ -144,11 +144,11 @@ var stores = map[satoken.Kind]string{
 	satoken.KindSecret: "/registry/secrets/", satoken.KindNode: "/registry/minions/",
 }
 
-// newFixtureWithoutObjects returns a cache that follows no objects, so it does not keep reviews. change
-// adjusts the configuration; nil keeps it.
+// newFixtureWithoutObjects returns a cache that follows no objects, so it does not keep reviews.
+// change adjusts the configuration; nil keeps it.
 func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
-	created := &fixture{
+	f := &fixture{
 		t:       t,
 		objects: &objects{objects: map[string]metav1.ObjectMeta{}},
 		created: map[string]int64{},
@@ -163,31 +163,31 @@ func newFixtureWithoutObjects(t testing.TB, change func(*tokenreviews.Config)) *
 		reviewer: &reviewer{reviews: map[string]int{}, resultOf: reviewerByName},
 	}
 	cfg := tokenreviews.Config{
-		Token:      created.reviewer,
+		Token:      f.reviewer,
 		Audiences:  []string{"api"},
 		SuccessTTL: time.Hour,
 		FailureTTL: time.Hour,
 		Timeout:    time.Minute,
-		Objects:    created.objects,
+		Objects:    f.objects,
 		Logger:     slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewPedanticRegistry(),
-		Now:        func() time.Time { created.mu.Lock(); defer created.mu.Unlock(); return created.now },
+		Now:        func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
-	if created.cache, err = tokenreviews.New(cfg); err != nil {
+	if f.cache, err = tokenreviews.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	return created
+	return f
 }
 
 // newFixture returns a cache that follows the objects of the fixture until the test ends. change
 // adjusts the configuration; nil keeps it.
 func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	t.Helper()
-	created := newFixtureWithoutObjects(t, change)
+	f := newFixtureWithoutObjects(t, change)
 
 	// 1. Create a watch cache over the source.
 	var resources []watchcache.ResourceConfig
@@ -205,7 +205,7 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 				},
 			})
 	}
-	cache, err := watchcache.New(watchcache.Config{Source: created.source, CurrentRevision: created.source, Resources: resources})
+	cache, err := watchcache.New(watchcache.Config{Source: f.source, CurrentRevision: f.source, Resources: resources})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,9 +218,9 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	var watchCacheCtx context.Context
-	watchCacheCtx, created.stop = context.WithCancel(ctx)
+	watchCacheCtx, f.stop = context.WithCancel(ctx)
 	go func() { done <- cache.Run(watchCacheCtx) }()
-	go func() { done <- created.cache.Run(ctx, followed) }()
+	go func() { done <- f.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
@@ -229,13 +229,13 @@ func newFixture(t testing.TB, change func(*tokenreviews.Config)) *fixture {
 			}
 		}
 	})
-	<-created.source.gate
-	created.awaitTrue("following", func() bool { return created.isCached("bad-probe") })
-	return created
+	<-f.source.gate
+	f.awaitTrue("following", func() bool { return f.isCached("bad-probe") })
+	return f
 }
 
-// reviewerByName rejects tokens that start with "bad", is unavailable for "down", and accepts others with
-// the token as user name.
+// reviewerByName rejects tokens that start with "bad", is unavailable for tokens that start with
+// "down", and accepts all other tokens with the token as user name.
 func reviewerByName(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	switch {
 	case strings.HasPrefix(token, "bad"):
