@@ -39,19 +39,47 @@ import (
 	"binnacle/services/apiserver/internal/admission/webhooks"
 )
 
-// Names returns the admission plugins of Kubernetes 1.33 in their fixed order.
+// Names returns the admission plugins of Kubernetes 1.33 in their fixed order. The order is part of
+// the behavior: a plugin sees the changes of the plugins before it, and ResourceQuota charges a
+// request after all plugins that may reject it, except AlwaysDeny.
 func Names() []string {
 	return []string{
-		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name,
+		alwaysadmit.Name,
+		namespaceautoprovision.Name,
+		namespacelifecycle.Name,
+		namespaceexists.Name,
+		antiaffinity.Name,
 		limitranger.Name,
-		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name,
+		serviceaccount.Name,
+		noderestriction.Name,
+		nodetaint.Name,
+		alwayspullimages.Name,
+		imagepolicy.Name,
+		podsecurity.Name,
 		podnodeselector.Name,
-		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name,
+		priority.Name,
+		defaulttolerationseconds.Name,
+		podtolerationrestriction.Name,
+		eventratelimit.Name,
 		extendedresourcetoleration.Name,
-		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
-		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
-		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, policies.MutatingName, webhooks.MutatingName,
-		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, alwaysdeny.Name,
+		defaultstorageclass.Name,
+		storageprotection.Name,
+		ownerreferences.Name,
+		claimresize.Name,
+		runtimeclass.Name,
+		certificateapproval.Name,
+		certificatesigning.Name,
+		clustertrustbundleattest.Name,
+		certificatesubjectrestriction.Name,
+		defaultingressclass.Name,
+		denyserviceexternalips.Name,
+		podtopologylabels.Name,
+		policies.MutatingName,
+		webhooks.MutatingName,
+		policies.ValidatingName,
+		webhooks.ValidatingName,
+		resourcequota.Name,
+		alwaysdeny.Name,
 	}
 }
 
@@ -59,9 +87,18 @@ func Names() []string {
 // which is enabled by default if the Node authorizer is configured.
 func DisabledByDefault() []string {
 	return []string{
-		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name,
+		alwaysadmit.Name,
+		alwaysdeny.Name,
+		alwayspullimages.Name,
+		denyserviceexternalips.Name,
+		eventratelimit.Name,
 		extendedresourcetoleration.Name,
-		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,
-		ownerreferences.Name, podnodeselector.Name, podtolerationrestriction.Name,
+		imagepolicy.Name,
+		antiaffinity.Name,
+		namespaceautoprovision.Name,
+		namespaceexists.Name,
+		ownerreferences.Name,
+		podnodeselector.Name,
+		podtolerationrestriction.Name,
 	}
 }

@@ -1,6 +1,7 @@
 package views_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,8 +28,14 @@ var (
 	autoscalerV2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
 )
 
+// Replicas and CPU targets, in percent, of the objects that newAutoscalerViews returns.
+const (
+	newReplicas, newTarget = 5, 50
+	oldReplicas, oldTarget = 3, 30
+)
+
 // newAutoscalerViews returns the views of a request in version v1 for a kind that is also served in
-// v2. The object has 5 replicas and a target of 50 %, the old object 3 and 30 %.
+// v2.
 func newAutoscalerViews(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
 	t.Helper()
 	catalog, err := builtin.DefaultCatalog()
@@ -52,10 +59,10 @@ func newAutoscalerViews(t *testing.T, op admission.Operation) (*views.Views, *ad
 	}
 	req := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: autoscalerV1, Namespace: "ns", Name: "a"}
 	if op != admission.Delete {
-		req.Object = newAutoscaler(5, 50)
+		req.Object = newAutoscaler(newReplicas, newTarget)
 	}
 	if op != admission.Create {
-		req.OldObject = newAutoscaler(3, 30)
+		req.OldObject = newAutoscaler(oldReplicas, oldTarget)
 	}
 	return views.NewViews(t.Context(), objectCodec, &views.StructEncodings{}, req, func() []*apiset.Resource { return family }), req
 }
@@ -88,12 +95,12 @@ func TestOtherVersionIsConverted(t *testing.T) {
 	requestViews, _ := newAutoscalerViews(t, admission.Update)
 	view := viewIn(t, requestViews, autoscalerV2)
 	o, ok := view.Object.(*autoscalingv2.HorizontalPodAutoscaler)
-	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 ||
+	if !ok || o.Spec.MaxReplicas != newReplicas || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != newTarget ||
 		o.ResourceVersion != "7" {
-		t.Errorf("got object %+v, want v2 at version 7 with 5 replicas and a target of 50", view.Object)
+		t.Errorf("got object %+v, want v2 at version 7 with %d replicas and a target of %d", view.Object, newReplicas, newTarget)
 	}
-	if old, ok := view.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
-		t.Errorf("got old object %+v, want v2 with 3 replicas", view.Old)
+	if old, ok := view.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != oldReplicas {
+		t.Errorf("got old object %+v, want v2 with %d replicas", view.Old, oldReplicas)
 	}
 	b, err := view.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
@@ -142,7 +149,7 @@ func TestChangesAreConvertedBack(t *testing.T) {
 		"other version twice":  {autoscalerV2, autoscalerV2},
 	} {
 		requestViews, req := newAutoscalerViews(t, admission.Update)
-		want := int32(5)
+		want := int32(newReplicas)
 		for _, kind := range kinds {
 			view := viewIn(t, requestViews, kind)
 			before, err := view.ObjectJSON()
@@ -152,8 +159,8 @@ func TestChangesAreConvertedBack(t *testing.T) {
 			want++
 			doc := strings.Replace(
 				string(before),
-				`"maxReplicas":`+string(rune('0'+want-1)),
-				`"bogus":1,"maxReplicas":`+string(rune('0'+want)),
+				fmt.Sprintf(`"maxReplicas":%d`, want-1),
+				fmt.Sprintf(`"bogus":1,"maxReplicas":%d`, want),
 				1,
 			)
 			obj, err := view.Decode([]byte(doc))
@@ -175,8 +182,8 @@ func TestChangesAreConvertedBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := req.Object.(*autoscalingv1.HorizontalPodAutoscaler)
-		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != 50 || o.ResourceVersion != "7" {
-			t.Errorf("%s: got %+v, want %d replicas, the target 50 and version 7", name, o.Spec, want)
+		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != newTarget || o.ResourceVersion != "7" {
+			t.Errorf("%s: got %+v, want %d replicas, the target %d and version 7", name, o.Spec, want, newTarget)
 		}
 	}
 }
