@@ -24,14 +24,15 @@ type Subresource struct {
 	// copies from old to obj all fields that the subresource must not change. Nil for
 	// "status" means the default rule: only the status changes.
 	Prepare func(obj, old Object)
-	// ValidateUpdate validates a change through the subresource. Order is the order of the rules.
+	// ValidateUpdate validates a change through the subresource.
 	ValidateUpdate func(obj, old Object) field.ErrorList
-	Order          Order
+	// Order lists the rules for a change. Their errors are reported in this order.
+	Order Order
 	// Warnings returns texts of Warning headers for a change through the subresource.
 	Warnings func(Object) []string
 	// Connect makes the subresource a connection to another server, such as the kubelet of a pod.
-	// It lasts as long as the client wants, and accepts and returns any media type. AllowSubpaths
-	// includes all paths below the subresource.
+	// It has no timeout, and accepts and returns any media type. AllowSubpaths includes all paths
+	// below the subresource.
 	Connect, AllowSubpaths bool
 	// NoTable means that the subresource has no Table representation.
 	NoTable bool
@@ -95,9 +96,11 @@ type Scale struct {
 	Columns ScaleColumns
 }
 
-// ScaleColumns holds the descriptions of the replica columns, and the type of the age column. Empty
-// texts mean the ones of built-in kinds.
-type ScaleColumns struct{ Desired, Available, AgeType string }
+// ScaleColumns holds texts of a scale's Table. An empty text means the one of built-in kinds.
+type ScaleColumns struct {
+	Desired, Available string // descriptions of the columns
+	AgeType            string // type of the column Age
+}
 
 // FieldPath returns the path to the replicas.
 func (s *Scale) FieldPath() []string {

@@ -7,7 +7,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// ConversionReview is the review of v1 in the version that older webhooks expect.
+// ConversionReview has the request and the response of v1.ConversionReview. It is sent to webhooks
+// that support only v1beta1.
 type ConversionReview struct {
 	metav1.TypeMeta `json:",inline"`
 
