@@ -21,7 +21,7 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
-// Shares of --kube-api-qps and --kube-api-burst, as in kube-controller-manager. The deletion of an
+// Multiples of --kube-api-qps and --kube-api-burst, as in kube-controller-manager. The deletion of an
 // object takes several requests. The deletion of a namespace takes several for each resource.
 const (
 	gcRate         = 2
@@ -29,30 +29,38 @@ const (
 	namespaceBurst = 100
 )
 
-// clients holds the clients of the controllers. The clients between two blank lines share a rate
-// limit.
+// clients holds the clients of the controllers. Each comment begins a group of clients that share one
+// rate limit.
 type clients struct {
+	// Discovery: the default rate.
 	discovery resources.Discovery
 
-	// graphMetadata has no rate limit. It lists and watches each resource once.
+	// Object graph: no limit, because it lists and watches each resource once.
 	graphMetadata metadata.Interface
 
+	// Garbage collector: gcRate.
 	collector metadata.Interface
 
+	// Content of namespaces: namespaceRate and namespaceBurst.
 	namespacesMetadata metadata.Interface
 
+	// Namespaces that are being deleted, and their pods: namespaceRate and namespaceBurst.
 	namespaces    namespaces.Client
 	namespacePods kubeclient.Namespaced[*corev1.Pod, *corev1.PodList]
 
+	// Controllers with few requests: the default rate.
 	allNamespaces kubeclient.Interface[*corev1.Namespace, *corev1.NamespaceList]
 	leases        kubeclient.Namespaced[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	jobs          kubeclient.Namespaced[*batchv1.Job, *batchv1.JobList]
 	requests      kubeclient.Interface[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList]
 
+	// Quotas: the default rate.
 	quotas quotas.Clients
 
+	// Aggregated cluster roles: the default rate.
 	roles kubeclient.Interface[*rbacv1.ClusterRole, *rbacv1.ClusterRoleList]
 
+	// Default service accounts, CA certificates and Events: the default rate.
 	accounts   kubeclient.Namespaced[*corev1.ServiceAccount, *corev1.ServiceAccountList]
 	configMaps kubeclient.Namespaced[*corev1.ConfigMap, *corev1.ConfigMapList]
 	events     kubeclient.Namespaced[*corev1.Event, *corev1.EventList]
@@ -110,19 +118,19 @@ func newClients(config *rest.Config) (*clients, error) {
 }
 
 // quotaClients returns the clients of the quota controller.
-func quotaClients(clients *clientBuilder, client *kubeclient.Client) quotas.Clients {
+func quotaClients(builder *clientBuilder, client *kubeclient.Client) quotas.Clients {
 	const claims = "resourceclaims"
-	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](clients, client, coreResource("resourcequotas"))
+	all := newResourceClient[corev1.ResourceQuota, corev1.ResourceQuotaList](builder, client, coreResource("resourcequotas"))
 	return quotas.Clients{
 		Quotas:   all.Namespaced(),
 		Status:   func(namespace string) quotas.StatusClient { return all.Namespace(namespace) },
-		Pods:     newResourceClient[corev1.Pod, corev1.PodList](clients, client, coreResource("pods")).Namespaced(),
-		Services: newResourceClient[corev1.Service, corev1.ServiceList](clients, client, coreResource("services")).Namespaced(),
-		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](clients, client,
+		Pods:     newResourceClient[corev1.Pod, corev1.PodList](builder, client, coreResource("pods")).Namespaced(),
+		Services: newResourceClient[corev1.Service, corev1.ServiceList](builder, client, coreResource("services")).Namespaced(),
+		VolumeClaims: newResourceClient[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](builder, client,
 			coreResource("persistentvolumeclaims")).Namespaced(),
-		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](clients, client,
+		DeviceClaimsV1beta1: newResourceClient[resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](builder, client,
 			resourcev1beta1.SchemeGroupVersion.WithResource(claims)).Namespaced(),
-		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](clients, client,
+		DeviceClaimsV1beta2: newResourceClient[resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](builder, client,
 			resourcev1beta2.SchemeGroupVersion.WithResource(claims)).Namespaced(),
 	}
 }
@@ -149,12 +157,12 @@ func (b *clientBuilder) newMetadataClient(config *rest.Config) metadata.Interfac
 
 // newResourceClient returns the client of a resource in all namespaces, or nil after an error.
 func newResourceClient[T, L any, P kubeclient.Object[T], PL kubeclient.Object[L]](
-	clients *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
+	builder *clientBuilder, c *kubeclient.Client, r schema.GroupVersionResource,
 ) *kubeclient.Resource[T, L, P, PL] {
 	if c == nil {
 		return nil
 	}
 	out, err := kubeclient.NewResource[T, L, P, PL](c, r, "")
-	clients.errs = append(clients.errs, err)
+	builder.errs = append(builder.errs, err)
 	return out
 }

@@ -58,7 +58,7 @@ func (r *runner) run(ctx context.Context) error {
 		selected:  selection(r.options.Controllers),
 		resources: resources.NewCache(r.clients.discovery),
 	}
-	current.failed = func(err error) {
+	current.fail = func(err error) {
 		if err != nil && ctx.Err() == nil {
 			current.once.Do(func() { current.err = err })
 			cancel()
@@ -84,41 +84,42 @@ type controllerRun struct {
 	resources *resources.Cache
 	group     sync.WaitGroup
 	started   []string    // names of the started controllers
-	failed    func(error) // ends the run with an error; nil has no effect
+	fail      func(error) // ends the run with an error; nil has no effect
 
 	once sync.Once // guards the first write of err
 	err  error     // the first failure; read after group.Wait
 }
 
 // startSelected runs a controller if it is selected.
-func (t *controllerRun) startSelected(name string, run func() error) {
-	if t.selected.isSelected(name) {
-		t.started = append(t.started, name)
-		t.group.Go(func() { t.failed(run()) })
+func (c *controllerRun) startSelected(name string, run func() error) {
+	if c.selected.isSelected(name) {
+		c.started = append(c.started, name)
+		c.group.Go(func() { c.fail(run()) })
 	}
 }
 
 // startGraph starts the controllers that need the graph.
-func (t *controllerRun) startGraph(ctx context.Context) {
-	collectsGarbage := t.selected.isSelected(garbagecollector.Name)
-	countsQuotas := t.selected.isSelected(quotas.Name)
+func (c *controllerRun) startGraph(ctx context.Context) {
+	collectsGarbage := c.selected.isSelected(garbagecollector.Name)
+	countsQuotas := c.selected.isSelected(quotas.Name)
 	if !collectsGarbage && !countsQuotas {
 		return
 	}
 
 	// 1. Create the garbage collector and the graph. Changes in the graph reach the builder and the
 	// quota controller, which are created after it.
-	recorder := events.New(events.Config{Client: t.clients.events, Component: garbagecollector.Component, Log: t.log})
-	t.group.Go(func() { recorder.Run(ctx) })
+	recorder := events.New(events.Config{Client: c.clients.events, Component: garbagecollector.Component, Log: c.log})
+	c.group.Go(func() { recorder.Run(ctx) })
 
 	collector := garbagecollector.New(garbagecollector.Config{
-		Client: t.clients.collector, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
+		Client: c.clients.collector, Resources: c.resources, Log: c.log, Queues: c.queues, Workers: c.options.GCWorkers,
 		Events: recorder,
 	})
 	var config graph.Config
 	if collectsGarbage {
 		config.Tasks = collector.Tasks()
 	}
+	// Both are assigned below, before the builder runs and the graph changes.
 	var builder *graph.Builder
 	var quotaController *quotas.Controller
 	config.Changed = func(resource *resources.Resource, namespace string, deleted bool) {
@@ -130,14 +131,14 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 		}
 	}
 	ownerGraph := graph.New(config)
-	builder = graph.NewBuilder(graph.BuilderConfig{Graph: ownerGraph, Resources: t.resources, Client: t.clients.graphMetadata, Log: t.log})
+	builder = graph.NewBuilder(graph.BuilderConfig{Graph: ownerGraph, Resources: c.resources, Client: c.clients.graphMetadata, Log: c.log})
 
 	// 2. Create the quota controller, which takes numbers of objects from the graph.
-	enabled := t.options.Features.Enabled
+	enabled := c.options.Features.Enabled
 	if countsQuotas {
 		quotaController = quotas.New(quotas.Config{
-			Clients: t.clients.quotas, Resources: t.resources, Counts: builder, Log: t.log, Queues: t.queues,
-			Workers: t.options.QuotaWorkers, Resync: t.options.QuotaResync,
+			Clients: c.clients.quotas, Resources: c.resources, Counts: builder, Log: c.log, Queues: c.queues,
+			Workers: c.options.QuotaWorkers, Resync: c.options.QuotaResync,
 			Gates: quota.Gates{
 				InPlaceResize: enabled(features.InPlacePodVerticalScaling), PodLevel: enabled(features.PodLevelResources),
 				Devices: enabled(features.DynamicResourceAllocation), AttributesClasses: enabled(features.VolumeAttributesClass),
@@ -146,46 +147,46 @@ func (t *controllerRun) startGraph(ctx context.Context) {
 	}
 
 	// 3. Start all of them.
-	t.builder.Store(builder)
-	t.group.Go(func() { builder.Run(ctx) })
-	t.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, ownerGraph, builder.InitialListDone()); return nil })
-	t.startSelected(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
+	c.builder.Store(builder)
+	c.group.Go(func() { builder.Run(ctx) })
+	c.startSelected(garbagecollector.Name, func() error { collector.Run(ctx, ownerGraph, builder.InitialListDone()); return nil })
+	c.startSelected(quotas.Name, func() error { return quotaController.Run(ctx, builder.InitialListDone()) })
 }
 
 // startNamespaced starts the controllers that work on each namespace.
-func (t *controllerRun) startNamespaced(ctx context.Context) {
-	informer := workers.NewInformer(t.clients.allNamespaces, &corev1.Namespace{}, "", t.options.NamespaceResync, cache.Indexers{})
+func (c *controllerRun) startNamespaced(ctx context.Context) {
+	informer := workers.NewInformer(c.clients.allNamespaces, &corev1.Namespace{}, "", c.options.NamespaceResync, cache.Indexers{})
 	if err := informer.SetTransform(workers.StripMetadata); err != nil {
-		t.failed(err)
+		c.fail(err)
 		return
 	}
-	t.startSelected(namespaces.Name, func() error {
+	c.startSelected(namespaces.Name, func() error {
 		return namespaces.New(namespaces.Config{
-			Client: t.clients.namespaces, Pods: t.clients.namespacePods, Metadata: t.clients.namespacesMetadata,
-			Resources: t.resources, Namespaces: informer,
-			Log: t.log, Queues: t.queues, Workers: t.options.NamespaceWorkers,
+			Client: c.clients.namespaces, Pods: c.clients.namespacePods, Metadata: c.clients.namespacesMetadata,
+			Resources: c.resources, Namespaces: informer,
+			Log: c.log, Queues: c.queues, Workers: c.options.NamespaceWorkers,
 		}).Run(ctx)
 	})
-	t.startSelected(serviceaccounts.Name, func() error {
+	c.startSelected(serviceaccounts.Name, func() error {
 		return serviceaccounts.New(serviceaccounts.Config{
-			Accounts:   t.clients.accounts,
+			Accounts:   c.clients.accounts,
 			Namespaces: informer,
-			Log:        t.log,
-			Queues:     t.queues,
+			Log:        c.log,
+			Queues:     c.queues,
 		}).Run(ctx)
 	})
-	t.startSelected(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
-	t.group.Go(func() { informer.RunWithContext(ctx) })
+	c.startSelected(rootca.Name, func() error { return c.runRootCA(ctx, informer) })
+	c.group.Go(func() { informer.RunWithContext(ctx) })
 }
 
 // runRootCA publishes the CA certificates, also after they change.
-func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
+func (c *controllerRun) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
 	// 1. Read the certificates from --root-ca-file, else from the kubeconfig.
-	file := t.options.RootCAFile
-	if file == "" && len(t.config.CAData) == 0 {
-		file = t.config.CAFile
+	file := c.options.RootCAFile
+	if file == "" && len(c.config.CAData) == 0 {
+		file = c.config.CAFile
 	}
-	ca := t.config.CAData
+	ca := c.config.CAData
 	if file != "" {
 		b, err := tlsfiles.LoadBundle(file)
 		if err != nil {
@@ -194,20 +195,20 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 		ca = b.PEM()
 	}
 	if len(ca) == 0 {
-		t.log.Warn("no CA certificates to publish: set --root-ca-file", "controller", rootca.Name)
+		c.log.Warn("no CA certificates to publish: set --root-ca-file", "controller", rootca.Name)
 		return nil
 	}
 
 	// 2. Publish them, and the new content of the file after each change.
-	controller := rootca.New(rootca.Config{ConfigMaps: t.clients.configMaps, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
+	controller := rootca.New(rootca.Config{ConfigMaps: c.clients.configMaps, Namespaces: informer, Log: c.log, Queues: c.queues, CA: ca})
 	if file != "" {
-		t.group.Go(func() {
-			_ = filewatch.Follow(ctx, t.log, file, ca, func(_ context.Context, data []byte, err error) { // ends with ctx
+		c.group.Go(func() {
+			_ = filewatch.Follow(ctx, c.log, file, ca, func(_ context.Context, data []byte, err error) { // ends with ctx
 				if err == nil {
 					_, err = tlsfiles.ParseCertificates(data)
 				}
 				if err != nil {
-					t.log.Error("CA certificates not published", "file", file, "error", err)
+					c.log.Error("CA certificates not published", "file", file, "error", err)
 					return
 				}
 				controller.SetCA(data)
@@ -218,14 +219,14 @@ func (t *controllerRun) runRootCA(ctx context.Context, informer cache.SharedInde
 }
 
 // startOthers starts the remaining controllers.
-func (t *controllerRun) startOthers(ctx context.Context) {
-	t.startSelected(clusterroles.Name, func() error {
-		return clusterroles.New(clusterroles.Config{Roles: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
+func (c *controllerRun) startOthers(ctx context.Context) {
+	c.startSelected(clusterroles.Name, func() error {
+		return clusterroles.New(clusterroles.Config{Roles: c.clients.roles, Log: c.log, Queues: c.queues}).Run(ctx)
 	})
-	t.startSelected(finishedjobs.Name, func() error {
-		return finishedjobs.New(finishedjobs.Config{Jobs: t.clients.jobs, Log: t.log, Queues: t.queues}).Run(ctx)
+	c.startSelected(finishedjobs.Name, func() error {
+		return finishedjobs.New(finishedjobs.Config{Jobs: c.clients.jobs, Log: c.log, Queues: c.queues}).Run(ctx)
 	})
-	t.startSelected(certificaterequests.Name, func() error {
-		return certificaterequests.New(certificaterequests.Config{Requests: t.clients.requests, Log: t.log}).Run(ctx)
+	c.startSelected(certificaterequests.Name, func() error {
+		return certificaterequests.New(certificaterequests.Config{Requests: c.clients.requests, Log: c.log}).Run(ctx)
 	})
 }

@@ -17,7 +17,7 @@ func TestRepeatedFailuresOfAKeyAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const attempts = 10
 		var log bytes.Buffer
-		config := newQueue(1)
+		config := newConfig(1)
 		config.Log = slog.New(slog.NewTextHandler(&log, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		syncs := 0
