@@ -6,8 +6,8 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// TestSystemMastersAllowsItsGroupOnly allows everything to members of system:masters, and has no
-// opinion on other users.
+// TestSystemMastersAllowsItsGroupOnly checks that SystemMasters allows everything to members of
+// system:masters, and has no opinion on other users.
 func TestSystemMastersAllowsItsGroupOnly(t *testing.T) {
 	for _, test := range []struct {
 		user *authorizer.User

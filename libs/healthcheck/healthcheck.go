@@ -1,5 +1,6 @@
-// Package healthcheck is a command of every service. It requests a health endpoint of a server on
-// the same machine, for health checks of containers whose image has no other program.
+// Package healthcheck implements the command healthcheck of every service. The command requests a
+// health endpoint of a server on the same machine, for health checks of containers whose image has no
+// other program.
 package healthcheck
 
 import (
@@ -21,7 +22,8 @@ import (
 // Name is the name of the command.
 const Name = "healthcheck"
 
-// maxResponse bounds the response, in bytes.
+// maxResponse bounds the response body in bytes, because the error of a failed check quotes all of
+// it.
 const maxResponse = 16 << 10
 
 // Command returns the command. It ends with exit code 0 if the URL returns 200.

@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Mount adds the endpoints and those of the single checks to a router.
+// Mount adds each endpoint, and the paths of its checks below it, to a router.
 func (r *Registry) Mount(router gin.IRoutes) {
 	handler := gin.WrapH(r)
 	for _, e := range Endpoints() {
@@ -125,6 +125,7 @@ func (r *Registry) serveOne(endpoint Endpoint, name string, w http.ResponseWrite
 			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 			return
 		}
+		// As in Kubernetes, a single check has no X-Content-Type-Options, unlike the endpoint.
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok")) // an error means that the client is gone
 		return

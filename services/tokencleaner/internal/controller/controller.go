@@ -67,13 +67,13 @@ type Config struct {
 // Controller deletes expired tokens.
 type Controller struct {
 	Config
-	listing atomic.Bool // Run waits for the first list
+	listing atomic.Bool // set while Run waits for the first list
 }
 
 // New returns an idle controller.
 func New(c Config) *Controller { return &Controller{Config: c} }
 
-// Check is a health check. It fails with the reason for waiting.
+// Check is a health check. It fails while Run waits for the first list.
 func (c *Controller) Check(*http.Request) error {
 	if c.listing.Load() {
 		return fmt.Errorf("waiting for the bootstrap tokens in %s to be listed", bootstraptoken.Namespace)
@@ -155,7 +155,8 @@ func (r *run) handleChange(before, after *entry) {
 	}
 }
 
-// scheduleDeletion queues a secret for its deletion time if that is within horizon.
+// scheduleDeletion queues a secret for its deletion time if that is within horizon. A secret without
+// an expiration, or with a malformed one, has no deletion time.
 func (r *run) scheduleDeletion(queued *entry) {
 	due, ok := queued.deletionTime(r.Tolerance)
 	if !ok {

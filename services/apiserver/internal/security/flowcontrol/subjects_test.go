@@ -20,7 +20,7 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 		"pods/logs": false,
 		"pods-log":  false,
 	} {
-		schema := newSchema("s", "l", 100, newGroup("g-l"))
+		schema := newSchema("s", "l", 100, newGroup("g-l")) // newUser adds the group of the level l
 		schema.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
 		f := newFixture(t, 100)
 		setConfig(f, []*flowcontrolv1.FlowSchema{schema}, newRejectingLevel("l", 95))
@@ -39,7 +39,7 @@ func TestSubresourceNamesMatchExactly(t *testing.T) {
 // TestServiceAccountSubjectMatchesOnlyAccounts checks that a service account subject matches only service
 // accounts, and that a subject without an account matches no user.
 func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
-	accounts := func(namespace, name string) flowcontrolv1.Subject {
+	serviceAccount := func(namespace, name string) flowcontrolv1.Subject {
 		return flowcontrolv1.Subject{
 			Kind:           flowcontrolv1.SubjectKindServiceAccount,
 			ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name},
@@ -50,9 +50,9 @@ func TestServiceAccountSubjectMatchesOnlyAccounts(t *testing.T) {
 		user    string
 		want    bool
 	}{
-		"account of the namespace":                   {subject: accounts("n", "*"), user: "system:serviceaccount:n:a", want: true},
-		"user whose name is like that of an account": {subject: accounts("n", "*"), user: "n:a", want: false},
-		"user whose name is like the named account":  {subject: accounts("n", "a"), user: "n:a", want: false},
+		"account of the namespace":                   {subject: serviceAccount("n", "*"), user: "system:serviceaccount:n:a", want: true},
+		"user whose name is like that of an account": {subject: serviceAccount("n", "*"), user: "n:a", want: false},
+		"user whose name is like the named account":  {subject: serviceAccount("n", "a"), user: "n:a", want: false},
 		"subject without an account": {
 			subject: flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount},
 			user:    "system:serviceaccount::",

@@ -61,11 +61,13 @@ func (s *Store) checkPosition(prefix string, position storage.Position) error {
 	return err
 }
 
+// replacedError reports that the store has no longer the history that p belongs to.
 func replacedError(p storage.Position, newest int64) error {
 	return p.HistoryReplaced(newest, fmt.Sprintf("newest revision of the store is %d", newest))
 }
 
-// startWatch starts a watch after a revision, or one that ended with an error.
+// startWatch starts a watch for the changes after a revision. If failed is not nil, or the changes
+// are compacted, the watch has already ended and its Err returns the reason.
 func (s *Store) startWatch(ctx context.Context, prefix string, after int64, failed error) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func (w *watch) run(last *historyEntry, after int64) {
 		switch {
 		case len(events) > 0:
 			w.deliverBatch(storage.Batch{Events: events, Revision: last.revision})
-		case requested && last.revision >= after:
+		case requested && last.revision >= after: // after may be a revision that does not exist yet
 			w.deliverBatch(storage.Batch{Revision: last.revision})
 			requested = false
 		default:
