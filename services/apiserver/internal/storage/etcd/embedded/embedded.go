@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -142,11 +141,6 @@ func (s *Server) finishStart(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
-	if socket, ok := strings.CutPrefix(opts.ListenClient, "unix://"); ok {
-		if err := os.Chmod(socket, 0o600); err != nil {
-			return err
-		}
-	}
 	if opts.Metrics != nil {
 		return s.registerMetrics(opts.Metrics)
 	}
@@ -252,7 +246,6 @@ var suppressedWarnings = []string{
 	// etcd writes the version of a new directory a moment later.
 	"Failed to detect schema version",
 	"failed to update storage version",
-	"check file permission",
 	"failed to update cluster version",
 	// The sender of the request gets the error.
 	"failed to apply request",

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -188,7 +189,7 @@ func listen(opts Options, log *zap.Logger) (net.Listener, *tls.Config, error) {
 		l, err := net.Listen("tcp", u.Host)
 		return l, nil, err
 	case "unix":
-		l, err := transport.NewUnixListener(u.Host + u.Path)
+		l, err := listenPrivately(u.Host + u.Path)
 		return l, nil, err
 	case "https":
 		if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
@@ -210,4 +211,16 @@ func listen(opts Options, log *zap.Logger) (net.Listener, *tls.Config, error) {
 		return l, c, err
 	}
 	return nil, nil, fmt.Errorf("client address %q is neither https, http nor unix", opts.ListenClient)
+}
+
+// listenPrivately opens a socket that only this user can use.
+func listenPrivately(socket string) (net.Listener, error) {
+	l, err := transport.NewUnixListener(socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
