@@ -1,3 +1,19 @@
+// Package celenv builds environments for CEL expressions in configuration and definitions.
+// Expressions see the claims and the user of a token, a request to authorize, or a custom resource.
+// The caller names the variables and their types. The functions are those that such expressions
+// have in Kubernetes 1.33: functions of strings, lists, sets, regular expressions, URLs,
+// quantities, addresses and networks, named formats and optional values.
+//
+// A BaseEnv has the functions; an Env also has the variables. An Env, and the Programs and Runners
+// that it creates, are immutable and safe for concurrent use.
+//
+// Three bounds limit an evaluation: PerCallLimit units of cost for each evaluation, a Budget that
+// several evaluations share, and the end of the context. The actual cost of an evaluation (meter)
+// and the estimated maximum cost of an expression (Costs) are those of Kubernetes, because they
+// decide which rules a definition may have.
+//
+// The callers are package authnconfig, the match conditions of webhooks, the rules of custom
+// resources and admission policies.
 package celenv
 
 import (
@@ -98,11 +114,14 @@ func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 	functions := interpreter.NewDispatcher()
 	for _, f := range env.Functions() {
 		bindings, err := f.Bindings()
-		if f.Name() == operators.Add {
-			for _, b := range bindings {
+		for _, b := range bindings {
+			switch name := f.Name(); name {
+			case operators.Add:
 				if b.Binary != nil {
 					b.Binary = flattenConcat(b.Binary)
 				}
+			case "indexOf", "lastIndexOf":
+				searchTexts(b, name == "lastIndexOf")
 			}
 		}
 		if err == nil {
