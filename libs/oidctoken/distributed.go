@@ -29,14 +29,29 @@ const (
 // one gets at most half of it.
 const maxFetches = 16
 
-// maxSourceIssuers is the number of other issuers of claim tokens that one provider tracks. A new
-// issuer replaces the least recently used one.
-const maxSourceIssuers = 16
+// Limits of the other issuers of claim tokens that one provider tracks. A new host or issuer replaces
+// the least recently used one. The provider vouches for the hosts, because its tokens name them. A
+// host chooses the issuers of its claim tokens, so it has a limit of its own.
+const (
+	// maxSourceHosts is the number of hosts of claim sources.
+	maxSourceHosts = 16
+	// maxHostIssuers is the number of issuers of one host.
+	maxHostIssuers = 4
+)
 
 // claimSource is the source of a distributed claim.
 type claimSource struct {
 	Endpoint    string `json:"endpoint"`
 	AccessToken string `json:"access_token"`
+}
+
+// host returns the host of the endpoint, or an empty string if the endpoint is not an https URL.
+func (s claimSource) host() string {
+	endpoint, err := url.Parse(s.Endpoint)
+	if err != nil || endpoint.Scheme != "https" {
+		return ""
+	}
+	return strings.ToLower(endpoint.Host)
 }
 
 // addDistributedClaim adds the distributed claim name to claims, unless the token contains the
@@ -54,7 +69,7 @@ func (a *Authenticator) addDistributedClaim(ctx context.Context, claims Claims, 
 	if err != nil {
 		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
 	}
-	issuer, err := a.provider.sources.issuerFor(a.provider, Issuer(token))
+	issuer, err := a.provider.sources.issuerFor(a.provider, source.host(), Issuer(token))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
 	}
@@ -102,8 +117,8 @@ func findClaimSource(payload []byte, name string) (source claimSource, err error
 // because the URL may contain secrets. A failed fetch says nothing about the ID token, so it is an
 // authenticator.Unavailable error.
 func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, error) {
-	endpoint, err := url.Parse(source.Endpoint)
-	if err != nil || endpoint.Scheme != "https" || endpoint.Host == "" {
+	host := source.host()
+	if host == "" {
 		return "", errors.New("the endpoint of the claim source is not an https URL")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source.Endpoint, nil)
@@ -113,9 +128,9 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 	if source.AccessToken != "" {
 		req.Header.Set("Authorization", "Bearer "+source.AccessToken)
 	}
-	fetch := limit.Claim[string]{Key: strings.ToLower(endpoint.Host)}
+	fetch := limit.Claim[string]{Key: host}
 	if err := p.fetches.Acquire(ctx, fetch); err != nil {
-		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", endpoint.Host, err))
+		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", host, err))
 	}
 	defer p.fetches.Release(fetch)
 	resp, err := p.client.Do(req)
@@ -123,29 +138,32 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", endpoint.Host, err))
+		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", host, err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusIMUsed {
-		return "", authenticator.Unavailable(fmt.Errorf("claim source %s returned status %d", endpoint.Host, resp.StatusCode))
+		return "", authenticator.Unavailable(fmt.Errorf("claim source %s returned status %d", host, resp.StatusCode))
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes+1))
 	switch {
 	case err != nil:
-		return "", authenticator.Unavailable(fmt.Errorf("read from claim source %s: %w", endpoint.Host, err))
+		return "", authenticator.Unavailable(fmt.Errorf("read from claim source %s: %w", host, err))
 	case len(body) > maxResponseBytes:
-		return "", fmt.Errorf("claim source %s returned more than %d bytes", endpoint.Host, maxResponseBytes)
+		return "", fmt.Errorf("claim source %s returned more than %d bytes", host, maxResponseBytes)
 	}
 	return strings.TrimSpace(string(body)), nil
 }
 
 // sourceIssuers are the issuers of claim tokens other than the provider. They run as long as the
-// provider, or until maxSourceIssuers newer ones are in use.
+// provider, or until newer ones exceed maxHostIssuers or maxSourceHosts.
 type sourceIssuers struct {
-	mu        sync.Mutex
-	providers *simplelru.LRU[string, *sourceIssuer]     // by issuer URL
-	run       func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
+	mu    sync.Mutex
+	hosts *simplelru.LRU[string, *hostIssuers]      // by host of the claim source
+	run   func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
 }
+
+// hostIssuers are the issuers of the claim tokens of one host, by issuer URL.
+type hostIssuers = simplelru.LRU[string, *sourceIssuer]
 
 // sourceIssuer is the issuer of distributed claims. stop ends its discovery.
 type sourceIssuer struct {
@@ -171,13 +189,13 @@ func (s *sourceIssuers) startRunning(ctx context.Context) (stop func()) {
 	}
 }
 
-// issuerFor returns the provider for a claim token's issuer. A new issuer is started, and its
-// tokens are rejected until it is initialized.
-func (s *sourceIssuers) issuerFor(p *Provider, url string) (*Provider, error) {
+// issuerFor returns the provider for the issuer of a claim token from a host. A new issuer is
+// started, and its tokens are rejected until it is initialized.
+func (s *sourceIssuers) issuerFor(p *Provider, host, url string) (*Provider, error) {
 	if url == p.config.IssuerURL {
 		return p, nil
 	}
-	found, err := s.findOrStart(p, url)
+	found, err := s.findOrStart(p, host, url)
 	if err != nil {
 		return nil, err
 	}
@@ -188,17 +206,14 @@ func (s *sourceIssuers) issuerFor(p *Provider, url string) (*Provider, error) {
 }
 
 // findOrStart returns the provider of a source issuer. It starts the provider on first use.
-func (s *sourceIssuers) findOrStart(p *Provider, url string) (*Provider, error) {
+func (s *sourceIssuers) findOrStart(p *Provider, host, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.providers == nil {
-		cache, err := simplelru.NewLRU(maxSourceIssuers, func(_ string, old *sourceIssuer) { old.stop() })
-		if err != nil {
-			return nil, err
-		}
-		s.providers = cache
+	issuers, err := s.issuersOf(host)
+	if err != nil {
+		return nil, err
 	}
-	if found, ok := s.providers.Get(url); ok {
+	if found, ok := issuers.Get(url); ok {
 		return found.Provider, nil
 	}
 	if s.run == nil {
@@ -213,6 +228,26 @@ func (s *sourceIssuers) findOrStart(p *Provider, url string) (*Provider, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.providers.Add(url, &sourceIssuer{provider, s.run(provider)})
+	issuers.Add(url, &sourceIssuer{provider, s.run(provider)})
 	return provider, nil
+}
+
+// issuersOf returns the issuers of a host. The caller holds mu.
+func (s *sourceIssuers) issuersOf(host string) (*hostIssuers, error) {
+	if s.hosts == nil {
+		hosts, err := simplelru.NewLRU(maxSourceHosts, func(_ string, old *hostIssuers) { old.Purge() })
+		if err != nil {
+			return nil, err
+		}
+		s.hosts = hosts
+	}
+	if issuers, ok := s.hosts.Get(host); ok {
+		return issuers, nil
+	}
+	issuers, err := simplelru.NewLRU(maxHostIssuers, func(_ string, old *sourceIssuer) { old.stop() })
+	if err != nil {
+		return nil, err
+	}
+	s.hosts.Add(host, issuers)
+	return issuers, nil
 }

@@ -2,11 +2,13 @@ package oidctoken_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,6 +207,33 @@ func TestEvictedClaimIssuerIsUsedAgain(t *testing.T) {
 		if !slices.Equal(response.User.Groups, []string{"g:" + group}) {
 			t.Errorf("issuer %d: got groups %q, want g:%s", i, response.User.Groups, group)
 		}
+	}
+}
+
+// TestClaimSourceDoesNotEvictIssuersOfOtherHosts checks that a source whose claim tokens name many
+// issuers leaves the issuers of other sources initialized.
+func TestClaimSourceDoesNotEvictIssuersOfOtherHosts(t *testing.T) {
+	issuer, source, other := oidctest.New(t), oidctest.New(t), oidctest.New(t)
+	tokens := initializedAuthenticator(t, issuer, bySubject)
+	claimToken := source.Token(map[string]any{"groups": "one"})
+	source.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(claimToken)) })
+	token := issuer.Token(distributed(map[string]any{"endpoint": source.URL() + claimPath}))
+	authenticateEventually(t, tokens, token)
+
+	var served atomic.Int32
+	other.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(other.Token(map[string]any{"iss": fmt.Sprintf("https://127.0.0.1:1/%d", served.Add(1)), "groups": "one"})))
+	})
+	const issuers = 100
+	for range issuers {
+		_, ok, err := tokens.AuthenticateToken(t.Context(), issuer.Token(distributed(map[string]any{"endpoint": other.URL() + claimPath})), nil)
+		if ok || !errors.Is(err, oidctoken.ErrNotInitialized) {
+			t.Fatalf("claim token of an unreachable issuer: got authenticated: %t, %v, want %v", ok, err, oidctoken.ErrNotInitialized)
+		}
+	}
+	response, ok, err := tokens.AuthenticateToken(t.Context(), token, nil)
+	if !ok || !slices.Equal(response.User.Groups, []string{"g:one"}) {
+		t.Errorf("issuer of the first source: got authenticated: %t, %v, want group g:one", ok, err)
 	}
 }
 
