@@ -9,7 +9,7 @@ import (
 )
 
 // TestMemoryFlagsAreParsedAndValidated checks the values and the defaults of the memory flags, and
-// their errors. The default of --cache-memory, 0, stands for 192Mi.
+// their errors. The default of --cache-memory, 0, stands for 192Mi if GOMEMLIMIT is not set.
 func TestMemoryFlagsAreParsedAndValidated(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ flags, wantCaches, wantHistory, wantErr string }{

@@ -108,14 +108,14 @@ func portRequestsOf(service *corev1.Service, oldPorts []int, creating bool) (req
 			}
 		}
 		switch {
-		case creating && leader != nil && servicePort.NodePort == 0:
+		case creating && leader != nil && servicePort.NodePort == 0: // gets the leader's node port
 			followers = append(followers, follower{servicePort, leader})
 			continue
 		case creating && leader != nil && servicePort.NodePort == leader.NodePort: // the leader's request covers it
 			continue
-		case slices.Contains(oldPorts, int(servicePort.NodePort)):
+		case slices.Contains(oldPorts, int(servicePort.NodePort)): // the service has it already
 			continue
-		case !creating && servicePort.NodePort != 0 && requested[int(servicePort.NodePort)]:
+		case !creating && servicePort.NodePort != 0 && requested[int(servicePort.NodePort)]: // an earlier port requests it
 			continue
 		}
 		requested[int(servicePort.NodePort)] = true

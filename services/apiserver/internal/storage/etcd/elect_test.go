@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
+// patience bounds the wait for a result that a test expects.
 const patience = 20 * time.Second
 
 type elected struct {

@@ -232,18 +232,18 @@ type charge struct {
 
 // refund subtracts a charge from a quota. It changes nothing if the quota controller may have
 // recounted the objects since, because the usage then no longer contains the charge.
-func (c *charge) refund(quota *corev1.ResourceQuota) {
-	if string(quota.UID) != c.uid || quota.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(quota) {
+func (c *charge) refund(resourceQuota *corev1.ResourceQuota) {
+	if string(resourceQuota.UID) != c.uid || resourceQuota.ResourceVersion != fmt.Sprint(c.revision) && c.recountedSince(resourceQuota) {
 		return
 	}
 	for name, charged := range c.amounts {
-		used, ok := quota.Status.Used[name]
+		used, ok := resourceQuota.Status.Used[name]
 		if !ok {
 			continue
 		}
 		used.Sub(charged)
 		if used.Sign() >= 0 {
-			quota.Status.Used[name] = used
+			resourceQuota.Status.Used[name] = used
 		}
 	}
 }
