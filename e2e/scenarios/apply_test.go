@@ -26,8 +26,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestPatchesAndAppliesKeepOwnership tests patches, field ownership, field validation and dry runs
-// with kubectl, and client-go's typed apply.
+// TestPatchesAndAppliesKeepOwnership tests patches, edits, diffs, field ownership, field validation
+// and dry runs with kubectl, and client-go's typed apply.
 func TestPatchesAndAppliesKeepOwnership(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -279,49 +279,47 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 		p.Spec.WithRestartPolicy(corev1.RestartPolicyNever)
 		return p
 	}
-	var err error
-	check := func(kind string, managers []metav1.ManagedFieldsEntry) {
+	check := func(kind string, applied metav1.Object, err error) {
 		t.Helper()
 		if err != nil {
 			t.Errorf("apply of a %s: got error %v, want none", kind, err)
 			return
 		}
+		managers := applied.GetManagedFields()
 		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
 			t.Errorf("%s: got managers %v, want only typed with operation %s", kind, managers, metav1.ManagedFieldsOperationApply)
 		}
 	}
 	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx,
 		applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), applyOptions)
-	check("config map", cm.ManagedFields)
+	check("config map", cm, err)
 	secret, err := client.CoreV1().Secrets(ns).Apply(ctx,
 		applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), applyOptions)
-	check("secret", secret.ManagedFields)
+	check("secret", secret, err)
 	service, err := client.CoreV1().Services(ns).Apply(ctx,
 		applycore.Service("a", ns).WithSpec(applycore.ServiceSpec().WithSelector(labels).WithPorts(
 			applycore.ServicePort().WithName("http").WithPort(80).WithTargetPort(intstr.FromInt32(8080)),
 		)), applyOptions)
-	check("service", service.ManagedFields)
+	check("service", service, err)
 	account, err := client.CoreV1().ServiceAccounts(ns).Apply(ctx, applycore.ServiceAccount("a", ns).WithLabels(labels), applyOptions)
-	check("service account", account.ManagedFields)
+	check("service account", account, err)
 	deployment, err := client.AppsV1().Deployments(ns).Apply(ctx,
-		applyapps.Deployment("a",
-			ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), applyOptions)
-	check("deployment", deployment.ManagedFields)
+		applyapps.Deployment("a", ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), applyOptions)
+	check("deployment", deployment, err)
 	set, err := client.AppsV1().StatefulSets(ns).Apply(ctx,
-		applyapps.StatefulSet("a",
-			ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), applyOptions)
-	check("stateful set", set.ManagedFields)
+		applyapps.StatefulSet("a", ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), applyOptions)
+	check("stateful set", set, err)
 	job, err := client.BatchV1().Jobs(ns).Apply(ctx,
 		applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), applyOptions)
-	check("job", job.ManagedFields)
+	check("job", job, err)
 	cron, err := client.BatchV1().CronJobs(ns).Apply(ctx,
 		applybatch.CronJob("a", ns).WithSpec(applybatch.CronJobSpec().WithSchedule("* * * * *").WithJobTemplate(
 			applybatch.JobTemplateSpec().WithSpec(applybatch.JobSpec().WithTemplate(once())),
 		)), applyOptions)
-	check("cron job", cron.ManagedFields)
+	check("cron job", cron, err)
 	role, err := client.RbacV1().Roles(ns).Apply(ctx,
 		applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), applyOptions)
-	check("role", role.ManagedFields)
+	check("role", role, err)
 	ingress, err := client.NetworkingV1().Ingresses(ns).Apply(ctx,
 		applynetworking.Ingress("a", ns).WithSpec(applynetworking.IngressSpec().WithRules(
 			applynetworking.IngressRule().WithHost("h.example.org").WithHTTP(applynetworking.HTTPIngressRuleValue().WithPaths(
@@ -330,17 +328,15 @@ func checkTypedApply(t *testing.T, client kubernetes.Interface) {
 				),
 			)),
 		)), applyOptions)
-	check("ingress", ingress.ManagedFields)
+	check("ingress", ingress, err)
 	budget, err := client.PolicyV1().PodDisruptionBudgets(ns).Apply(ctx,
-		applypolicy.PodDisruptionBudget("a",
-			ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), applyOptions)
-	check("disruption budget", budget.ManagedFields)
+		applypolicy.PodDisruptionBudget("a", ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), applyOptions)
+	check("disruption budget", budget, err)
 	scaler, err := client.AutoscalingV2().HorizontalPodAutoscalers(ns).Apply(ctx,
-		applyautoscaling.HorizontalPodAutoscaler("a",
-			ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
+		applyautoscaling.HorizontalPodAutoscaler("a", ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
 			applyautoscaling.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("a"),
 		)), applyOptions)
-	check("autoscaler", scaler.ManagedFields)
+	check("autoscaler", scaler, err)
 	if t.Failed() {
 		return
 	}

@@ -53,7 +53,7 @@ func startGoAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayC
 }
 
 // TestGoAwayLosesNoRequest sends 2,000 requests on connections that the server closes by
-// --goaway-chance. Each request that GOAWAY accepts gets a whole response.
+// --goaway-chance. Each request that GOAWAY accepts gets a complete response.
 func TestGoAwayLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 20, 100
@@ -78,36 +78,37 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 	}
 }
 
-// TestShutdownLosesNoRequest stops the server while clients send requests, some of them with a
-// flow-control window that they enlarge late.
+// TestShutdownLosesNoRequest stops the server while clients send requests. Some clients have a small
+// flow-control window, which they enlarge only some time after GOAWAY.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, slowClients, requests = 20, 5, 500
 	server, client := startGoAwayServer(t)
-	slow := &goAwayClient{addr: client.addr, config: client.config, window: 1000, late: 3 * time.Second}
-	enough := make(chan struct{})
+	slow := &goAwayClient{addr: client.addr, config: client.config, window: 1000, updateDelay: 3 * time.Second}
+	stopping := make(chan struct{}) // closed once the clients have sent the requests
+	stop := sync.OnceFunc(func() { close(stopping) })
 	var all sync.WaitGroup
-	var done, whole atomic.Int64
+	var done, slowDone atomic.Int64
 	for range slowClients {
 		all.Go(func() {
 			n, err := slow.runSession(t.Context(), 1)
 			if err != nil {
 				t.Errorf("client with a small window: got error %v, want none", err)
 			}
-			whole.Add(int64(n))
+			slowDone.Add(int64(n))
 		})
 	}
 	for range clients {
 		all.Go(func() {
 			for {
 				n, err := client.runSession(t.Context(), 20)
-				if before := done.Add(int64(n)) - int64(n); before < requests && before+int64(n) >= requests {
-					close(enough)
+				if done.Add(int64(n)) >= requests {
+					stop()
 				}
 				var ended *dialError
 				if errors.As(err, &ended) {
 					select {
-					case <-enough:
+					case <-stopping: // the server no longer accepts connections
 					default:
 						t.Error(err)
 					}
@@ -120,21 +121,23 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
-	<-enough
+	<-stopping
 	if err := server.Stop(); err != nil {
 		t.Error(err)
 	}
 	all.Wait()
 	t.Logf("%d requests, %d with a small window, %d connections ended by GOAWAY, %d requests not accepted",
-		done.Load(), whole.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
+		done.Load(), slowDone.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
 }
 
 // goAwayClient opens connections and honours GOAWAY.
 type goAwayClient struct {
 	addr   string
 	config *tls.Config
-	window uint32        // of a stream, in bytes
-	late   time.Duration // delay after GOAWAY until a window is enlarged; 0 enlarges it at once
+	window uint32 // of a stream, in bytes
+	// updateDelay is the delay after GOAWAY until WINDOW_UPDATE is sent. With 0 it is sent whenever
+	// data arrives.
+	updateDelay time.Duration
 
 	sent, goAways, unprocessed atomic.Int64
 }
@@ -150,7 +153,7 @@ type session struct {
 	block   bytes.Buffer
 	next    uint32 // ID of the next stream
 	open    map[uint32]*goAwayResponse
-	unacked map[uint32]uint32 // bytes by which windows are to be enlarged, by stream
+	credit  map[uint32]uint32 // received bytes not yet returned by WINDOW_UPDATE, by stream
 	leaving bool              // after GOAWAY
 	done    int               // number of responses
 }
@@ -174,7 +177,7 @@ func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, 
 		framer:       http2.NewFramer(conn, conn),
 		next:         1,
 		open:         map[uint32]*goAwayResponse{},
-		unacked:      map[uint32]uint32{},
+		credit:       map[uint32]uint32{},
 	}
 	current.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	current.encoder = hpack.NewEncoder(&current.block)
@@ -188,7 +191,7 @@ func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, 
 	for {
 		for !current.leaving && len(current.open) < min(maxOpen, requests-current.done) {
 			if err := current.sendRequest(goAwayPaths[int(current.sent.Add(1))%len(goAwayPaths)]); err != nil {
-				break // the read error is reported
+				break // ReadFrame below returns the error, or a GOAWAY that explains it
 			}
 		}
 		if len(current.open) == 0 {
@@ -206,7 +209,7 @@ func (c *goAwayClient) runSession(ctx context.Context, requests int) (done int, 
 
 // sendRequest opens a stream with a GET.
 func (s *session) sendRequest(path string) error {
-	if s.late > 0 {
+	if s.updateDelay > 0 {
 		path = "/api/v1/namespaces/default/configmaps/object-0" // fits into one buffer of the server
 	}
 	s.block.Reset()
@@ -255,24 +258,25 @@ func (s *session) handleFrame(f http2.Frame) error {
 			return fmt.Errorf("DATA on closed stream %d", id)
 		}
 		response.body.Write(f.Data())
-		s.unacked[id] += f.Length
-		s.enlargeWindow()
+		s.credit[id] += f.Length
+		s.returnCredit()
 		return s.finishStream(id, f.StreamEnded())
 	}
 	return nil
 }
 
-// enlargeWindow enlarges the windows by the amount read. A late client waits for GOAWAY.
-func (s *session) enlargeWindow() {
-	if s.late > 0 && !s.leaving {
+// returnCredit enlarges the windows by the received bytes. A client with an updateDelay sends no
+// update before GOAWAY.
+func (s *session) returnCredit() {
+	if s.updateDelay > 0 && !s.leaving {
 		return
 	}
-	for id, n := range s.unacked {
+	for id, n := range s.credit {
 		if n > 0 {
 			_ = s.framer.WriteWindowUpdate(id, n) // or reading fails
 		}
 	}
-	clear(s.unacked)
+	clear(s.credit)
 }
 
 // handleGoAway forgets the requests that GOAWAY does not accept.
@@ -290,9 +294,9 @@ func (s *session) handleGoAway(goAwayFrame *http2.GoAwayFrame) error {
 			s.unprocessed.Add(1)
 		}
 	}
-	if s.late > 0 {
-		time.Sleep(s.late)
-		s.enlargeWindow()
+	if s.updateDelay > 0 {
+		time.Sleep(s.updateDelay)
+		s.returnCredit()
 	}
 	return nil
 }
