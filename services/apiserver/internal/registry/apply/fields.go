@@ -3,6 +3,7 @@ package apply
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -254,10 +256,96 @@ func (v *view) parseFieldSet(raw []byte) (fieldSet, error) {
 
 // parseSet parses a field set. The result has the canonical encoding.
 func parseSet(raw []byte) (fieldSet, error) {
+	ordered, err := sortMembers(raw)
+	if err != nil {
+		return fieldSet{}, err
+	}
 	set := &fieldpath.Set{}
-	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
+	if err := set.FromJSON(bytes.NewReader(ordered)); err != nil {
 		return fieldSet{}, err
 	}
 	canonical, err := set.ToJSON()
 	return fieldSet{Set: set, raw: canonical}, err
+}
+
+// minSorted is the number of commas from which sortMembers sorts a field set. In a smaller set, the
+// quadratic insertions of the parser cost little.
+const minSorted = 1000
+
+// sortMembers returns the encoding of a field set with the members of each object in the order that
+// the parser expects. For a member out of order, the parser moves all larger members of the object,
+// which takes time quadratic in their number.
+func sortMembers(raw []byte) ([]byte, error) {
+	if bytes.Count(raw, []byte{','}) < minSorted {
+		return raw, nil
+	}
+	start := jsontext.Space(raw, 0)
+	if start == len(raw) || raw[start] != '{' {
+		return raw, nil // the parser reports it
+	}
+	members, _, err := membersAt(raw, start)
+	if err != nil {
+		return nil, err
+	}
+	return appendMembers(make([]byte, 0, len(raw)), members), nil
+}
+
+// setMember is a member of an object of a field set.
+type setMember struct {
+	// element is the path element; nil for a member that is not sorted: the object itself ("."), an
+	// element of an unknown type, or an invalid one.
+	element *fieldpath.PathElement
+	name    []byte // between the quotes
+	value   []byte // nil for an object, whose members are sorted
+	members []setMember
+}
+
+// compare orders members that are not sorted before the others.
+func (m setMember) compare(other setMember) int {
+	switch {
+	case m.element != nil && other.element != nil:
+		return m.element.Compare(*other.element)
+	case m.element != nil:
+		return 1
+	case other.element != nil:
+		return -1
+	}
+	return 0
+}
+
+// membersAt returns the sorted members of the object that starts at a position, and the position
+// after the object. Repeated members keep their order, because the last one counts.
+func membersAt(raw []byte, start int) (members []setMember, end int, err error) {
+	end, err = jsontext.MembersAt(raw, start, func(name []byte, at int) (end int, more bool, err error) {
+		member := setMember{name: name}
+		if element, err := fieldpath.DeserializePathElement(jsontext.Name(name)); err == nil {
+			member.element = &element
+		}
+		if member.element != nil && at < len(raw) && raw[at] == '{' {
+			member.members, end, err = membersAt(raw, at)
+		} else if end, err = jsontext.Skip(raw, at); err == nil {
+			member.value = raw[at:end]
+		}
+		members = append(members, member)
+		return end, true, err
+	})
+	slices.SortStableFunc(members, setMember.compare)
+	return members, end, err
+}
+
+// appendMembers appends an object with the given members.
+func appendMembers(dst []byte, members []setMember) []byte {
+	dst = append(dst, '{')
+	for i, member := range members {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, '"'), member.name...), '"', ':')
+		if member.value != nil {
+			dst = append(dst, member.value...)
+		} else {
+			dst = appendMembers(dst, member.members)
+		}
+	}
+	return append(dst, '}')
 }
