@@ -17,7 +17,6 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
-	"binnacle/services/apiserver/internal/status"
 )
 
 // maxOperations is the maximum number of operations in a patch. Patches of clients have the same
@@ -121,20 +120,13 @@ func (p *Mutating) callAndPatch(
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
+	resume := request.Suspend(ctx)
 	const isMutating = true
-	var callErr error
-	err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		response, callErr = webhook.call(ctx, review, isMutating)
-		return ctx.Err()
-	})
+	response, err = webhook.call(ctx, review, isMutating)
+	resume()
 	addAnnotationsAndWarnings(ctx, webhook, req, response)
-	switch {
-	case err != nil && ctx.Err() == nil: // too many requests wait; regardless of the failurePolicy
+	if err != nil {
 		return false, err
-	case callErr != nil:
-		return false, callErr
-	case err != nil:
-		return false, timeoutError()
 	}
 	if !response.allowed {
 		return false, newDenial(webhook.name, response.result)

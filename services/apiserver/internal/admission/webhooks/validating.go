@@ -11,7 +11,6 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
-	"binnacle/services/apiserver/internal/status"
 )
 
 // hookCall is the call of one hook and its result.
@@ -38,36 +37,25 @@ func (p *Validating) Validate(ctx context.Context, req *admission.Request) error
 		return timeoutError()
 	}
 	start := time.Now()
+	defer request.Suspend(ctx)()
 	defer func() { audit.FromContext(ctx).AddDuration(audit.ValidatingWebhook, time.Since(start)) }()
-	err = request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
-		callSafely := func(c *hookCall) {
-			defer func() { c.panicked = exchange.Failed(recover()) }()
-			p.callHook(ctx, c, req)
-		}
-		var others sync.WaitGroup
-		for _, c := range calls[1:] {
-			others.Go(func() { callSafely(c) })
-		}
-		callSafely(calls[0]) // in this goroutine, because most requests have one call
-		others.Wait()
-		return ctx.Err()
-	})
+	callSafely := func(c *hookCall) {
+		defer func() { c.panicked = exchange.Failed(recover()) }()
+		p.callHook(ctx, c, req)
+	}
+	var others sync.WaitGroup
+	for _, c := range calls[1:] {
+		others.Go(func() { callSafely(c) })
+	}
+	callSafely(calls[0]) // in this goroutine, because most requests have one call
+	others.Wait()
 	for _, c := range calls {
 		if c.panicked != nil {
 			panic(c.panicked) // again, in the goroutine of the request, which recovers
 		}
 	}
 	request.FromContext(ctx).WaitTimes.Add(time.Since(start))
-	if err != nil && ctx.Err() == nil { // too many requests wait; regardless of the failurePolicy
-		return err
-	}
-	if first := p.firstError(ctx, calls, req); first != nil {
-		return first
-	}
-	if err != nil {
-		return timeoutError()
-	}
-	return nil
+	return p.firstError(ctx, calls, req)
 }
 
 // selectedCalls returns the calls to make. Hooks that see the request in the same version share the

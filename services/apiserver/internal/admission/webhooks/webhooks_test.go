@@ -348,60 +348,29 @@ func TestRequestTimeoutIsNoFailureOfWebhook(t *testing.T) {
 	}
 }
 
-// TestRequestReleasesSeatsDuringCall checks that a request suspends its work and releases its seats
-// while it waits for a webhook, and gets the seats back before it continues.
-func TestRequestReleasesSeatsDuringCall(t *testing.T) {
-	var suspended, released chan struct{} // closed when the request is suspended and has released its seats
+// TestRequestIsSuspendedDuringCall checks that a request suspends its work while it waits for a
+// webhook.
+func TestRequestIsSuspendedDuringCall(t *testing.T) {
+	var suspended chan struct{} // closed when the request is suspended
 	server := serve(t, func(http.ResponseWriter, receivedReview) string {
-		for _, done := range []chan struct{}{suspended, released} {
-			select {
-			case <-done:
-			case <-t.Context().Done():
-			}
+		select {
+		case <-suspended:
+		case <-t.Context().Done():
 		}
 		return `"allowed":true`
 	})
-	for name, callWebhook := range waitingCalls(t, server, admissionregistrationv1.Fail) {
-		suspended, released = make(chan struct{}), make(chan struct{})
-		suspend, seats := sync.OnceFunc(func() { close(suspended) }), 1
-		work := &requesttest.Work{
-			OnSuspend: func() func() { suspend(); return func() {} },
-			OnReleaseSeats: func(bool) (func() error, bool) {
-				seats--
-				close(released)
-				return func() error { seats++; return nil }, true
-			},
-		}
-		if err := callWebhook(work.With(t.Context())); err != nil || seats != 1 {
-			t.Errorf("%s webhook: got error %v and %d seats, want none and 1", name, err, seats)
-		}
-	}
-}
-
-// TestWaitingRequestIsRejectedIfTooManyWait checks that a request that may not release its seats is
-// rejected, although the failurePolicy ignores failures of the webhook.
-func TestWaitingRequestIsRejectedIfTooManyWait(t *testing.T) {
-	server := serve(t, func(http.ResponseWriter, receivedReview) string {
-		<-t.Context().Done()
-		return `"allowed":true`
-	})
-	for name, callWebhook := range waitingCalls(t, server, admissionregistrationv1.Ignore) {
-		work := &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) { return nil, false }}
-		if err := callWebhook(work.With(t.Context())); !strings.HasPrefix(statusText(err), "429 TooManyRequests: ") {
-			t.Errorf("%s webhook: got %v, want 429", name, statusText(err))
-		}
-	}
-}
-
-// waitingCalls returns functions that call the server as a validating and as a mutating webhook.
-func waitingCalls(t *testing.T, server *webhookServer, policy admissionregistrationv1.FailurePolicyType) map[string]func(context.Context) error {
-	validating := start(t, validatingConfiguration("h", server.clientConfig("/"),
-		func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-	mutating := start(t, mutatingConfiguration("h", server.clientConfig("/"),
-		func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &policy }))
-	return map[string]func(context.Context) error{
+	validating := start(t, validatingConfiguration("h", server.clientConfig("/")))
+	mutating := start(t, mutatingConfiguration("h", server.clientConfig("/")))
+	for name, callWebhook := range map[string]func(context.Context) error{
 		"validating": func(ctx context.Context) error { return validating.chain.Validate(ctx, validating.request()) },
 		"mutating":   func(ctx context.Context) error { return mutating.chain.Mutate(ctx, mutating.request()) },
+	} {
+		suspended = make(chan struct{})
+		suspend := sync.OnceFunc(func() { close(suspended) })
+		work := &requesttest.Work{OnSuspend: func() func() { suspend(); return func() {} }}
+		if err := callWebhook(work.With(t.Context())); err != nil {
+			t.Errorf("%s webhook: got error %v, want none, because the call suspends the request", name, err)
+		}
 	}
 }
 
