@@ -131,12 +131,6 @@ func requestLimits(b *config.Limits) []limitRow {
 			Reason:  "memory of the buffers",
 		},
 		{
-			Subject: "requests that wait for a webhook, their bodies or a version for more than 20 ms",
-			Limit:   formatCount(bounds.Stalled/2) + ", shared among principals",
-			Effect:  "429",
-			Reason:  "API Priority and Fairness seats, which they release",
-		},
-		{
 			Subject: "document",
 			Limit: fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s",
 				formatCount(doccheck.MaxDepth), formatCount(doccheck.MaxContainers), formatCount(doccheck.MaxValues), formatBytes(doccheck.MaxKey)),
