@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
@@ -136,6 +137,9 @@ func (s *Server) finishStart(ctx context.Context, opts Options) error {
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
+	if err := s.awaitReads(ctx); err != nil {
+		return err
+	}
 	if opts.ListenClient == "" {
 		if err := s.clearElections(ctx); err != nil {
 			return err
@@ -168,6 +172,16 @@ func (s *Server) awaitReady(ctx context.Context) error {
 			if err := checkLog(s.member.server); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// awaitReads waits until a linearizable read succeeds. etcd rejects a read that arrives before its
+// loop of reads has noticed the first election.
+func (s *Server) awaitReads(ctx context.Context) error {
+	for {
+		if err := s.member.server.LinearizableReadNotify(ctx); !errors.Is(err, etcderrors.ErrLeaderChanged) {
+			return err
 		}
 	}
 }
