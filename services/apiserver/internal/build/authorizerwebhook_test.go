@@ -61,8 +61,8 @@ func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 	return webhook
 }
 
-// says sets the response.
-func (z *authorizerWebhook) says(code int, s authorizationv1.SubjectAccessReviewStatus) {
+// setResponse sets the response to all reviews.
+func (z *authorizerWebhook) setResponse(code int, s authorizationv1.SubjectAccessReviewStatus) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.answer = func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus) {
@@ -84,7 +84,7 @@ func (z *authorizerWebhook) reviews() []authorizationv1.SubjectAccessReviewSpec 
 func TestAuthorizationWebhookDecides(t *testing.T) {
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	api := startServer(t, func(options *config.Options) {
 		options.Authorization.Modes = []string{authzconfig.Webhook}
 		options.Authorization.WebhookConfigFile = webhook.file
@@ -115,16 +115,16 @@ func TestAuthorizationWebhookDecides(t *testing.T) {
 
 	// Cached decisions stay valid, whatever the webhook responds. A change of any
 	// role invalidates them.
-	reads := func() int { return api.send("GET", pods, "", asUser("alice")...).code }
-	if code := reads(); code != 200 {
+	listPods := func() int { return api.send("GET", pods, "", asUser("alice")...).code }
+	if code := listPods(); code != 200 {
 		t.Fatalf("allowed user: got status %d, want 200", code)
 	}
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Reason: "no more"})
-	if code := reads(); code != 200 {
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Reason: "no more"})
+	if code := listPods(); code != 200 {
 		t.Errorf("cached decision: got status %d, want 200", code)
 	}
 	api.mustSend(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
-	api.waitUntil("rejected", func() bool { return reads() == 403 })
+	api.waitUntil("rejected", func() bool { return listPods() == 403 })
 	response := api.mustSend(403, "GET", pods, "", asUser("alice")...)
 	const denied = `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more`
 	if text := response.field("message"); text != denied {
@@ -132,7 +132,7 @@ func TestAuthorizationWebhookDecides(t *testing.T) {
 	}
 
 	// A failing webhook allows nothing, and is called again.
-	webhook.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	response = api.mustSend(500, "DELETE", pods+"/p", "", asUser("alice")...)
 	const failed = `Internal Server Error: "/api/v1/namespaces/default/pods/p": `
 	if text := string(response.body); !strings.HasPrefix(text, failed) {
@@ -143,7 +143,7 @@ func TestAuthorizationWebhookDecides(t *testing.T) {
 	}
 	api.mustSend(500, "PUT", pods+"/p", "{}", asUser("bob")...)
 	api.mustSend(200, "GET", pods, "") // administrators are not affected
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	api.mustSend(404, "DELETE", pods+"/p", "", asUser("alice")...)
 }
 
@@ -151,7 +151,7 @@ func TestAuthorizationWebhookDecides(t *testing.T) {
 func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
 	put := func(conditions, policy string) {
 		t.Helper()
@@ -191,68 +191,5 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	api.mustSend(200, "GET", pods, "", asUser("bob")...)
 	if n := reloads("success"); n != "1" {
 		t.Errorf("got %s successful reloads, want 1", n)
-	}
-}
-
-// TestNodePluginsRestrictNodes checks that the plugins are enabled and in their place.
-func TestNodePluginsRestrictNodes(t *testing.T) {
-	t.Parallel()
-	api := startServer(t, withRBAC)
-	node := func(name string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name)
-	}
-	ownNode := asUser("system:node:n1", "system:nodes")
-	made := api.mustSend(201, "POST", "/api/v1/nodes", node("n1"), ownNode...)
-	if taints := fmt.Sprint(made.field("spec", "taints")); !strings.Contains(taints, "node.kubernetes.io/not-ready") {
-		t.Errorf("got taints %s, want node.kubernetes.io/not-ready", taints)
-	}
-	response := api.mustSend(403, "POST", "/api/v1/nodes", node("n2"), ownNode...)
-	const otherNode = `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`
-	if text := response.field("message"); text != otherNode {
-		t.Errorf("got message %v, want %s", text, otherNode)
-	}
-	api.mustSend(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
-		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
-	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"serviceAccountName":"sa","containers":[{"name":"c","image":"i"}],"volumes":[{"name":"t","projected":{"sources":[{"serviceAccountToken":{"audience":"vault","path":"t"}}]}}]}}`
-	const pods = "/api/v1/namespaces/default/pods"
-	api.mustSend(201, "POST", pods, fmt.Sprintf(pod, "mine", "n1"))
-	api.mustSend(201, "POST", pods, fmt.Sprintf(pod, "theirs", "n2"))
-	api.mustSend(403, "DELETE", pods+"/theirs", "", ownNode...)
-	api.mustSend(200, "DELETE", pods+"/mine?gracePeriodSeconds=0", "", ownNode...)
-	api.mustSend(404, "DELETE", pods+"/mine", "", ownNode...)
-}
-
-// TestNodesWriteOnlyOwnResourceSlices covers both versions of the kind, which is off by default.
-func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
-	t.Parallel()
-	api := startServer(t, func(options *config.Options) {
-		withRBAC(options)
-		if err := options.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
-			t.Fatal(err)
-		}
-	})
-	ownNode := asUser("system:node:n1", "system:nodes")
-	for _, version := range []string{"v1beta1", "v1beta2"} {
-		path := "/apis/resource.k8s.io/" + version + "/resourceslices"
-		slice := func(name, node string) string {
-			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`,
-				version, name, node)
-		}
-		response := api.mustSend(403, "POST", path, slice("forged", "n2"), ownNode...)
-		text := response.field("message")
-		if text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
-			t.Errorf("got message %v, want one about the NodeName of the ResourceSlice", text)
-		}
-		api.mustSend(201, "POST", path, slice("mine-"+version, "n1"), ownNode...)
-		api.mustSend(201, "POST", path, slice("theirs-"+version, "n2"))
-		api.waitUntil("seen", func() bool { return api.get(path+"/mine-"+version, ownNode...).code == 200 })
-		api.mustSend(403, "GET", path+"/theirs-"+version, "", ownNode...)
-		api.mustSend(403, "DELETE", path+"/theirs-"+version, "", ownNode...)
-		api.mustSend(403, "GET", path, "", ownNode...)
-		api.mustSend(403, "GET", path+"?fieldSelector=spec.nodeName%3Dn2", "", ownNode...)
-		api.mustSend(200, "GET", path+"?fieldSelector=spec.nodeName%3Dn1", "", ownNode...)
-		api.mustSend(200, "DELETE", path+"?fieldSelector=spec.nodeName%3Dn1", "", ownNode...)
-		api.mustSend(404, "GET", path+"/mine-"+version, "")
-		api.mustSend(200, "GET", path+"/theirs-"+version, "")
 	}
 }

@@ -47,7 +47,7 @@ func TestEgressProxies(t *testing.T) {
 
 	toEtcd.Forward("etcd.invalid:2379", host(t, etcdtest.ListeningServer(t).Endpoint()))
 	webhook := newAuthorizerWebhook(t)
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	kubeconfig, err := clientcmd.LoadFromFile(webhook.file)
 	if err != nil {
 		t.Fatal(err)

@@ -120,7 +120,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	webhook := newAuthorizerWebhook(t)
-	webhook.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	webhook.setResponse(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	api := startServer(t, func(options *config.Options) {
 		options.Authorization.Modes = []string{"Webhook"}
 		options.Authorization.WebhookConfigFile = webhook.file

@@ -47,8 +47,8 @@ func (api *testServer) dialSocket(path, accept string, protocols ...string) (*we
 	return websocket.DialConfig(config)
 }
 
-// TestLogsAreSentOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and that they
-// end when the client leaves. Then it checks watches over WebSockets.
+// TestLogsAreSentOverWebSocket checks that logs are sent over WebSockets in each subprotocol, and
+// that they end when the client leaves.
 func TestLogsAreSentOverWebSocket(t *testing.T) {
 	t.Parallel()
 	var left atomic.Bool
@@ -68,8 +68,8 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 	api.createNode("n", kubelet.URL)
 	api.mustSend(201, "POST", podsPath,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
-	const log, wantLog = podsPath +
-		"/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
+	const log = podsPath + "/p/log?container=c&tailLines=3&timestamps=true"
+	const wantLog = `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
 
 	// 1. The server chooses the first subprotocol that it supports, and sends the log after an
 	// empty message.
@@ -103,15 +103,16 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 			t.Errorf("%v: the server chose %q, want %q", test.protocols, got, test.chosen)
 		}
 		var all []byte
-		for length := 0; ; length++ {
+		for index := 0; ; index++ {
 			var received message
 			if err := readMessages.Receive(conn, &received); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if received.kind != test.kind || length == 0 && len(received.data) > 0 {
-				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message", test.protocols, length, received.kind, received.data, test.kind)
+			if received.kind != test.kind || index == 0 && len(received.data) > 0 {
+				t.Errorf("%v: got message %d of type %d: %q, want type %d and an empty first message",
+					test.protocols, index, received.kind, received.data, test.kind)
 			}
 			if test.kind == websocket.TextFrame {
 				if received.data, err = base64.StdEncoding.DecodeString(string(received.data)); err != nil {
@@ -148,14 +149,14 @@ func TestLogsAreSentOverWebSocket(t *testing.T) {
 	}
 	conn.Close()
 	api.waitUntil("the server leaves the kubelet when the client leaves", left.Load)
-	checkWatchOverWebSocket(api)
 }
 
-// checkWatchOverWebSocket checks that each message of a watch is an event in the form of kube-apiserver, and
-// that a watch without an origin is rejected.
-func checkWatchOverWebSocket(api *testServer) {
-	t := api.t
-	t.Helper()
+// TestWatchIsSentOverWebSocket checks that each message of a watch is an event in the form of
+// kube-apiserver, and that a watch without an origin is rejected.
+func TestWatchIsSentOverWebSocket(t *testing.T) {
+	t.Parallel()
+	api := startServer(t, nil)
+	api.createNode("n", "https://127.0.0.1:10250")
 	const path = "/api/v1/nodes?watch=true&timeoutSeconds=20"
 	firstEvent := func(accept string) message {
 		conn, err := api.dialSocket(path, accept)
@@ -171,13 +172,15 @@ func checkWatchOverWebSocket(api *testServer) {
 	}
 	received := firstEvent(media.MediaJSON)
 	if received.kind != websocket.TextFrame || !json.Valid(received.data) || !bytes.HasSuffix(received.data, []byte("}\n")) {
-		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON", received.kind, received.data)
+		t.Errorf("JSON: got message of type %d: %q, want text with one line of JSON",
+			received.kind, received.data)
 	}
 	received = firstEvent(media.MediaProtobuf)
 	var e metav1.WatchEvent
 	if err := e.Unmarshal(received.data); err != nil || received.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
 		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
-		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf", received.kind, received.data, err)
+		t.Errorf("protobuf: got message of type %d: %q (%v), want a binary one with ADDED and protobuf",
+			received.kind, received.data, err)
 	}
 	upgrade, err := http.NewRequest(http.MethodGet, api.url+path, nil)
 	if err != nil {
