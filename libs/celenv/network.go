@@ -221,6 +221,9 @@ var urlType = cel.ObjectType("kubernetes.URL")
 type webAddress struct {
 	opaque
 	url *url.URL
+	// text is the URL as text. It is built once, because a call can compare a URL with each element
+	// of a list.
+	text string
 }
 
 // ConvertToType implements ref.Val.
@@ -235,7 +238,7 @@ func (w *webAddress) Equal(other ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
 	}
-	return types.Bool(w.url.String() == o.url.String())
+	return types.Bool(w.text == o.text)
 }
 
 // urlLibrary provides url, isURL and the functions for the parts of a URL.
@@ -268,7 +271,8 @@ func toURL(s types.String) ref.Val {
 	if err != nil {
 		return types.NewErr("URL parse error during conversion from string: %v", err)
 	}
-	return &webAddress{opaque: opaque{kind: urlType, text: u.String}, url: u}
+	text := u.String()
+	return &webAddress{opaque: opaque{kind: urlType, text: func() string { return text }}, url: u, text: text}
 }
 
 func isURL(s types.String) ref.Val {

@@ -63,7 +63,11 @@ func readsArguments(function string) bool {
 // before the evaluation.
 func readsText(function string) bool {
 	switch function {
-	case overloads.Size, "charAt",
+	case overloads.Size, "charAt", "isURL", "getHostname", "getPort", "getEscapedPath", "getQuery",
+		// Each of these accepts the name of a time zone.
+		overloads.TimeGetFullYear, overloads.TimeGetMonth, overloads.TimeGetDayOfYear, overloads.TimeGetDate,
+		overloads.TimeGetDayOfMonth, overloads.TimeGetDayOfWeek, overloads.TimeGetHours, overloads.TimeGetMinutes,
+		overloads.TimeGetSeconds, overloads.TimeGetMilliseconds,
 		overloads.TypeConvertBytes, overloads.TypeConvertString, overloads.TypeConvertInt, overloads.TypeConvertUint,
 		overloads.TypeConvertDouble, overloads.TypeConvertDuration, overloads.TypeConvertTimestamp,
 		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
@@ -79,6 +83,8 @@ type weighedCall struct {
 	isSearch bool
 	// textOnly excludes values other than texts from the weight.
 	textOnly bool
+	// parsesQuery marks a call that creates a map from the query of a URL.
+	parsesQuery bool
 	// repeatsText marks a call that writes the last string once for each character of the first
 	// one, or for each element of the first list.
 	repeatsText bool
@@ -104,6 +110,7 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	weighed := weighedCall{
 		isSearch:    call.OverloadID() == overloads.InList,
 		textOnly:    textOnly,
+		parsesQuery: call.Function() == "getQuery",
 		repeatsText: call.Function() == "replace" || call.Function() == "join",
 		match:       match,
 	}
@@ -146,6 +153,8 @@ func (m *meter) chargeArguments(call weighedCall) {
 		sum -= min(sum, sizeOf(list))
 	}
 	switch {
+	case call.parsesQuery:
+		sum += uint64(textSize(m.valueOf(call.args[0]))) / createdBytesPerWeight
 	case call.repeatsText && len(call.args) >= 3: // text.replace(old, new)
 		// With an empty old, new is inserted before each character and at the end.
 		repetitions := sizeOf(m.valueOf(call.args[0])) + 1
@@ -165,10 +174,13 @@ func (m *meter) valueOf(id int64) ref.Val {
 	return m.values[id]
 }
 
-// textSize returns the length in bytes of a value of type string or bytes, and 0 for other values.
+// textSize returns the length in bytes of a string, bytes or a URL, and 0 for other values.
 func textSize(v ref.Val) int {
-	if b, ok := v.(types.Bytes); ok {
-		return len(b)
+	switch v := v.(type) {
+	case types.Bytes:
+		return len(v)
+	case *webAddress:
+		return len(v.text)
 	}
 	return textLen(v)
 }
@@ -186,6 +198,8 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 		return 1 + uint64(len(v))/bytesPerWeight
 	case types.Bytes:
 		return 1 + uint64(len(v))/bytesPerWeight
+	case *webAddress:
+		return 1 + uint64(len(v.text))/bytesPerWeight
 	case *types.Optional:
 		if v.HasValue() {
 			return 1 + weightOf(v.GetValue(), limit)

@@ -2,6 +2,7 @@ package celenv_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,40 @@ func TestExpensiveExpressionsAreStopped(t *testing.T) {
 			"more than 6 maps with computed keys") {
 			t.Errorf("%s: %v, want the error: more than 6 maps with computed keys", name, err)
 		}
+	}
+}
+
+// TestExpensiveCallsAreStopped checks that a call is stopped if it takes much more time or memory
+// than its standard cost suggests.
+func TestExpensiveCallsAreStopped(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType, "paths": cel.ListType(cel.StringType)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/" + strings.Repeat("x", 1<<20)
+	values := map[string]any{
+		"object": map[string]any{
+			"ones": slices.Repeat([]int64{1}, 1024), "text": strings.Repeat("x", 1<<20),
+		},
+		"paths": []string{path, path + "?" + strings.Repeat("a=x&", 9000)},
+	}
+	for name, expression := range map[string]string{
+		"a text as URL for each value":       "object.ones.all(a, isURL(paths[0]))",
+		"a URL compared for each value":      "[url(paths[0])].all(u, object.ones.all(a, u == u))",
+		"a path for each value":              "[url(paths[0])].all(u, object.ones.all(a, [u.getEscapedPath()].size() == 1))",
+		"a query for each value":             "[url(paths[1])].all(u, object.ones.all(a, u.getQuery().size() > 0))",
+		"a text as time zone for each value": "object.ones.all(a, timestamp('2020-01-01T00:00:00Z').getHours(object.text) == 0 || true)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := env.Compile(expression)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Eval(t.Context(), values, nil); err == nil || !strings.Contains(err.Error(),
+				"actual cost limit exceeded") {
+				t.Errorf("error = %v, want the error: actual cost limit exceeded", err)
+			}
+		})
 	}
 }
 
