@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"binnacle/services/apiserver/internal/codec/doccheck"
 	"binnacle/services/apiserver/internal/codec/wire"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
@@ -209,6 +210,11 @@ func (c *KindCodec) Attributes(stored []byte) (StoredAttributes, error) {
 
 // attributes reads like Attributes. It returns the error without the wording of Kubernetes.
 func (c *KindCodec) attributes(stored []byte) (StoredAttributes, error) {
+	if !wire.IsEnvelope(stored) {
+		if err := doccheck.CheckStoredJSON(stored); err != nil {
+			return StoredAttributes{}, err
+		}
+	}
 	if c.Kind.Document != nil {
 		return c.attributesOfDocument(stored)
 	}

@@ -238,17 +238,17 @@ func (k *KindCodec) Values(stored []byte) (int, bool) {
 // EncodeStored.
 func (k *KindCodec) CheckStored(value []byte) error {
 	if k.Kind.Document != nil || !wire.IsEnvelope(value) {
-		return nil
+		return doccheck.CheckStoredJSON(value)
 	}
 	raw, _, _, err := wire.OpenEnvelope(value)
 	if err != nil {
 		return err
 	}
-	invalid := &doccheck.ValueError{}
-	if err := k.codec.Checks.CheckMessage(raw, k.newStored()); errors.As(err, &invalid) {
-		return invalid
+	err = k.codec.Checks.CheckStorable(raw, k.newStored())
+	if err == nil || errors.As(err, new(*doccheck.ValueError)) {
+		return err
 	}
-	return nil
+	return &doccheck.ValueError{Reason: err}
 }
 
 // checkStoredInto rejects a stored value with a quantity that is too expensive to parse.
@@ -260,7 +260,7 @@ func checkStoredInto(checker *doccheck.Checker, stored []byte, into runtime.Obje
 	if err != nil {
 		return err
 	}
-	return checker.CheckMessage(raw, into)
+	return checker.CheckStorable(raw, into)
 }
 
 // newStored returns an empty object of the Go type in which the kind is stored.
@@ -314,7 +314,7 @@ func (k *KindCodec) unmarshalEnvelope(stored []byte, obj runtime.Object) error {
 		return fmt.Errorf("%T has no protobuf form", obj)
 	}
 	if quantity.MayBeExpensive(raw) {
-		if err := k.codec.Checks.CheckMessage(raw, obj); err != nil {
+		if err := k.codec.Checks.CheckStorable(raw, obj); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec/wire"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // message describes the contents of a Go type's protobuf message, by field number.
@@ -23,6 +24,8 @@ type message struct {
 	numbers map[int]string
 	// rule checks the whole message instead of its fields. It may be nil.
 	rule func([]byte) error
+	// isRaw is true for a message that holds a JSON document.
+	isRaw bool
 }
 
 // messageField describes a field of a protobuf message.
@@ -77,6 +80,7 @@ func (c *Checker) messageOf(goType reflect.Type) *message {
 		texts:   map[int]textField{},
 		numbers: map[int]string{},
 		rule:    messageRule(goType),
+		isRaw:   holdsRawJSON(goType),
 	}
 	c.messages[goType] = messageRules
 	for i := range goType.NumField() {
@@ -165,13 +169,66 @@ func (c *Checker) CheckMessage(raw []byte, object runtime.Object) error {
 	return err
 }
 
+// CheckStorable rejects a protobuf message of a Go type that cannot be served in every encoding. It
+// limits the depth, but not the size: the server adds managedFields to objects of any accepted size.
+func (c *Checker) CheckStorable(raw []byte, object runtime.Object) error {
+	return c.messageFor(object).check(raw, &measurement{stored: true})
+}
+
 // measureMessage measures a message of a Go type. It returns an error if it exceeds the bounds.
-func (c *Checker) measureMessage(raw []byte, object runtime.Object) (total nodeSize, err error) {
+func (c *Checker) measureMessage(raw []byte, object runtime.Object) (nodeSize, error) {
+	var total measurement
+	err := c.messageFor(object).check(raw, &total)
+	return total.nodeSize, err
+}
+
+// messageFor returns the message of an object's type.
+func (c *Checker) messageFor(object runtime.Object) *message {
 	c.mu.Lock()
-	m := c.messageOf(reflect.TypeOf(object))
-	c.mu.Unlock()
-	err = m.check(raw, &total)
-	return total, err
+	defer c.mu.Unlock()
+	return c.messageOf(reflect.TypeOf(object))
+}
+
+// measurement is the size of a message as far as it has been checked. depth is the current depth.
+type measurement struct {
+	nodeSize
+	// stored is set for a message to store or from the store, which only depth bounds.
+	stored bool
+}
+
+// exceeded returns an error if the size exceeds a bound.
+func (m *measurement) exceeded() error {
+	switch {
+	case m.depth > MaxDepth:
+		return errTooDeep
+	case m.stored:
+		return nil
+	case m.containers > MaxContainers:
+		return errTooManyContainers
+	case m.values > MaxValues:
+		return errTooManyValues
+	case m.size > MaxListBytes:
+		return errListsTooLarge
+	}
+	return nil
+}
+
+// addRaw adds the JSON document of a message at the current depth. The message is the outermost
+// level of the document.
+func (m *measurement) addRaw(document []byte) error {
+	if m.stored {
+		return CheckStoredJSON(document)
+	}
+	size := jsontext.Measure(document)
+	m.values += int64(size.Commas) + 1
+	m.containers += int64(size.Containers)
+	switch {
+	case m.depth-1+int64(size.Depth) > MaxDepth:
+		return asValueError(errTooDeep)
+	case size.Key > MaxKey:
+		return asValueError(errKeyTooLong)
+	}
+	return m.exceeded()
 }
 
 // MessageValues returns the approximate number of values of a message of a Go type, and MaxValues
@@ -185,15 +242,20 @@ func (c *Checker) MessageValues(raw []byte, object runtime.Object) int {
 }
 
 // check checks a message and adds its size to total.
-func (m *message) check(data []byte, total *nodeSize) error {
+func (m *message) check(data []byte, total *measurement) error {
 	total.depth++
 	defer func() { total.depth-- }()
-	if total.depth > MaxDepth {
-		return errTooDeep
-	}
 	total.containers++
-	if total.containers > MaxContainers {
-		return errTooManyContainers
+	if err := total.exceeded(); err != nil {
+		return err
+	}
+	if m.isRaw {
+		return eachRaw(func(document []byte) error {
+			if err := total.addRaw(document); err != nil {
+				return err
+			}
+			return checkRaw(document)
+		})(data)
 	}
 	if m.rule != nil {
 		return m.rule(data)
@@ -206,8 +268,8 @@ func (m *message) check(data []byte, total *nodeSize) error {
 		data = rest
 		if m.lists[field.Num] {
 			total.values++
-			if total.values > MaxValues {
-				return errTooManyValues
+			if err := total.exceeded(); err != nil {
+				return err
 			}
 		}
 		if err := m.checkLeaf(field); err != nil {
@@ -218,8 +280,8 @@ func (m *message) check(data []byte, total *nodeSize) error {
 			continue
 		}
 		total.size += int64(inner.size)
-		if total.size > MaxListBytes {
-			return errListsTooLarge
+		if err := total.exceeded(); err != nil {
+			return err
 		}
 		check := inner.message.check
 		if inner.isMap {
@@ -253,7 +315,7 @@ func (m *message) checkLeaf(field wire.Field) error {
 
 // checkEntry checks a map entry whose value is the message m. An entry may contain several values,
 // which some decoders merge into one.
-func (m *message) checkEntry(encoded []byte, total *nodeSize) error {
+func (m *message) checkEntry(encoded []byte, total *measurement) error {
 	values := 0
 	for len(encoded) > 0 {
 		field, rest, err := wire.Next(encoded)

@@ -117,11 +117,11 @@ func storedRule(goType reflect.Type) func([]byte) error {
 			return nil
 		})
 	case holdsRawJSON(goType):
-		return eachField(func(f wire.Field) error {
-			if f.Num == 1 && f.Type == wire.Bytes && len(f.Data) > 0 && !json.Valid(f.Data) {
-				return invalidValue("invalid JSON in %q", shorten(f.Data))
+		return eachRaw(func(document []byte) error {
+			if !json.Valid(document) {
+				return invalidValue("invalid JSON in %q", shorten(document))
 			}
-			return nil
+			return CheckStoredJSON(document)
 		})
 	}
 	return nil

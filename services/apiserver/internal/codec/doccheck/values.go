@@ -116,13 +116,33 @@ func messageRule(goType reflect.Type) func(b []byte) error {
 			}
 			return checkSeconds(int64(field.Value))
 		})
-	case holdsRawJSON(goType):
-		return eachField(func(field wire.Field) error {
-			if field.Num != 1 || field.Type != wire.Bytes || len(field.Data) == 0 {
-				return nil
-			}
-			return checkRaw(field.Data)
-		})
+	}
+	return nil
+}
+
+// eachRaw returns a check of a message that holds a JSON document. It checks the document.
+func eachRaw(check func(document []byte) error) func([]byte) error {
+	return eachField(func(field wire.Field) error {
+		if field.Num != 1 || field.Type != wire.Bytes || len(field.Data) == 0 {
+			return nil
+		}
+		return check(field.Data)
+	})
+}
+
+// maxStoredDepth is the maximum depth of the JSON in a stored value. It exceeds MaxDepth because
+// another server may have stored the value. A list with such JSON stays below the 10,000 levels that
+// clients accept.
+const maxStoredDepth = 8_000
+
+var errStoredTooDeep = fmt.Errorf("the JSON is nested more than %d levels deep", maxStoredDepth)
+
+// CheckStoredJSON rejects JSON of a stored value that clients could not read in a list. The error is
+// a *ValueError.
+func CheckStoredJSON(text []byte) error {
+	const bytesPerLevel = 2
+	if len(text) > bytesPerLevel*maxStoredDepth && jsontext.Measure(text).Depth > maxStoredDepth {
+		return asValueError(errStoredTooDeep)
 	}
 	return nil
 }
