@@ -88,6 +88,11 @@ type weighedCall struct {
 	// repeatsText marks a call that writes the last string once for each character of the first
 	// one, or for each element of the first list.
 	repeatsText bool
+	// allArgs holds the step ids of all arguments, including constants. It is set for the function
+	// format and for comparisons of sets.
+	allArgs []int64
+	// comparisons is how many times a comparison of sets compares each pair of elements, at most.
+	comparisons uint64
 	match       *patternMatch // set if the call matches a pattern; nothing else is weighed then
 }
 
@@ -114,8 +119,17 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 		repeatsText: call.Function() == "replace" || call.Function() == "join",
 		match:       match,
 	}
+	switch call.Function() {
+	case "sets.contains", "sets.intersects":
+		weighed.comparisons = 1
+	case "sets.equivalent":
+		weighed.comparisons = 2
+	}
 	args := call.Args()
 	for _, a := range args {
+		if weighed.comparisons > 0 || call.Function() == "format" {
+			weighed.allArgs = append(weighed.allArgs, a.ID())
+		}
 		// A constant is no larger than its text in the expression, so it is not weighed. But
 		// chargeArguments needs all arguments of a call that repeats text.
 		if _, isConst := a.(interpreter.InterpretableConst); !isConst || weighed.repeatsText {
@@ -124,7 +138,7 @@ func (m *meter) registerWeighedCall(i interpreter.Interpretable) (interpreter.In
 	}
 	lastArgument := args[len(args)-1].ID()
 	isObserved := lastArgument >= 0 && lastArgument < int64(len(m.values))
-	if (len(weighed.args) > 0 || match != nil) && isObserved {
+	if (len(weighed.args) > 0 || len(weighed.allArgs) > 0 || match != nil) && isObserved {
 		if m.weighedCalls == nil {
 			m.weighedCalls = map[int64]weighedCall{}
 		}
@@ -149,10 +163,16 @@ func (m *meter) chargeArguments(call weighedCall) {
 		}
 		sum += weightOf(value, maxWeight-min(sum, maxWeight))
 	}
-	if list, ok := m.valueOf(call.args[len(call.args)-1]).(traits.Lister); ok && call.isSearch {
-		sum -= min(sum, sizeOf(list))
+	if call.isSearch {
+		if list, ok := m.valueOf(call.args[len(call.args)-1]).(traits.Lister); ok {
+			sum -= min(sum, sizeOf(list))
+		}
 	}
 	switch {
+	case call.comparisons > 0:
+		sum += m.weightOfComparisons(call)
+	case len(call.allArgs) == 2: // text.format(list)
+		sum += weightOfFormat(m.valueOf(call.allArgs[0]), m.valueOf(call.allArgs[1]))
 	case call.parsesQuery:
 		sum += uint64(textSize(m.valueOf(call.args[0]))) / createdBytesPerWeight
 	case call.repeatsText && len(call.args) >= 3: // text.replace(old, new)
@@ -164,6 +184,108 @@ func (m *meter) chargeArguments(call weighedCall) {
 		sum += repetitions * uint64(textLen(m.valueOf(call.args[1]))) / createdBytesPerWeight
 	}
 	m.chargeWeight(sum)
+}
+
+// weightOfComparisons returns the weight of the pairs of elements that a comparison of sets reads,
+// beyond the weight that its standard cost pays for. The standard cost is the number of pairs. It is
+// charged after the call, so weightOfComparisons adds it if it exceeds the limit.
+func (m *meter) weightOfComparisons(call weighedCall) uint64 {
+	if len(call.allArgs) != 2 {
+		return 0
+	}
+	a, isList := m.valueOf(call.allArgs[0]).(traits.Lister)
+	b, areLists := m.valueOf(call.allArgs[1]).(traits.Lister)
+	if !isList || !areLists {
+		return 0
+	}
+	pairs := sizeOf(a) * sizeOf(b) * call.comparisons
+	// A comparison of two elements ends with the smaller one.
+	weight := min(weightOf(a, maxWeight)*sizeOf(b), weightOf(b, maxWeight)*sizeOf(a)) * call.comparisons
+	if m.standardCosts {
+		return weight
+	}
+	if pairs > m.limit {
+		m.cost += pairs
+	}
+	return weight - min(weight, pairs*weightPerCost)
+}
+
+// floatClauseSize is the size of created text that weighs as much as formatting a
+// number with a fraction. Such a clause takes long because it looks up the language.
+const floatClauseSize = 256
+
+// maxPrecision is the largest precision that is formatted.
+const maxPrecision = 1_000_000
+
+// weightOfFormat returns the weight of the text that text.format(list) creates, or 0 if it is small.
+func weightOfFormat(text, list ref.Val) uint64 {
+	const limit = maxWeight * createdBytesPerWeight
+	format, _ := text.(types.String)
+	size := formatSize(string(format)) + formattedSize(list, limit)
+	if size <= smallText {
+		return 0
+	}
+	return size / createdBytesPerWeight
+}
+
+// formatSize returns the size of the text that the clauses of a format create regardless of their
+// values. A clause is a percent sign, optionally a point and a precision, and a letter.
+func formatSize(format string) uint64 {
+	size := uint64(0)
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		i++
+		if i < len(format) && format[i] == '.' {
+			precision := uint64(0)
+			for i++; i < len(format) && format[i] >= '0' && format[i] <= '9'; i++ {
+				precision = min(10*precision+uint64(format[i]-'0'), maxPrecision)
+			}
+			size += precision
+		}
+		if i < len(format) && (format[i] == 'f' || format[i] == 'e') {
+			size += floatClauseSize
+		}
+	}
+	return size
+}
+
+// formattedSize returns the approximate size of a value in a formatted text. It stops counting at
+// limit.
+func formattedSize(v ref.Val, limit uint64) uint64 {
+	const (
+		scalarSize     = 16
+		largestNumber  = 316 // digits of the largest number with 6 decimals
+		usualMagnitude = 1e9
+	)
+	switch v := v.(type) {
+	case types.String:
+		return 2 + uint64(len(v))
+	case types.Bytes:
+		return 3 + uint64(len(v))
+	case types.Double:
+		if math.Abs(float64(v)) > usualMagnitude {
+			return largestNumber
+		}
+	case traits.Lister:
+		sum := uint64(2)
+		for it := v.Iterator(); sum < limit && it.HasNext() == types.True; {
+			sum += formattedSize(it.Next(), limit-sum)
+		}
+		return sum
+	case traits.Mapper:
+		sum := uint64(2)
+		for it := v.Iterator(); sum < limit && it.HasNext() == types.True; {
+			key := it.Next()
+			sum += formattedSize(key, limit-sum)
+			if value, ok := v.Find(key); ok && sum < limit {
+				sum += formattedSize(value, limit-sum)
+			}
+		}
+		return sum
+	}
+	return scalarSize
 }
 
 // valueOf returns the last value of a step, or nil if the step has none or is not observed.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
 
 	"binnacle/libs/celenv"
 )
@@ -88,14 +90,37 @@ func TestExpensiveCallsAreStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rows := func(last int64) []any {
+		list := make([]any, 300)
+		for i := range list {
+			row := make([]int64, 1900)
+			row[len(row)-1] = last * int64(i+1)
+			list[i] = row
+		}
+		return list
+	}
 	path := "/" + strings.Repeat("x", 1<<20)
 	values := map[string]any{
 		"object": map[string]any{
-			"ones": slices.Repeat([]int64{1}, 1024), "text": strings.Repeat("x", 1<<20),
+			"rows": rows(1), "others": rows(-1), "ones": slices.Repeat([]int64{1}, 1024),
+			"numbers": slices.Repeat([]float64{1.5}, 2500), "large": slices.Repeat([]float64{1e308}, 250_000),
+			"wide": strings.Repeat("%.65535e", 2500), "long": strings.Repeat("%.65535f", 2500),
+			"floats": strings.Repeat("%f", 250_000), "text": strings.Repeat("x", 1<<20),
+			"many": slices.Repeat([]string{"x"}, 100_000),
+			"more": slices.Repeat([]string{"y"}, 100_000),
 		},
 		"paths": []string{path, path + "?" + strings.Repeat("a=x&", 9000)},
 	}
 	for name, expression := range map[string]string{
+		"a format with a wide column":        "[object.wide.format(object.numbers)].size() == 1",
+		"a format with many decimals":        "[object.long.format(object.numbers)].size() == 1",
+		"a constant format":                  "object.ones.all(a, '" + strings.Repeat("%.65535e", 20) + "'.format(object.numbers).size() > 0)",
+		"a format of large numbers":          "'%s'.format([object.large]) == ''",
+		"a format with many numbers":         "object.floats.format(object.large) == ''",
+		"sets of long lists":                 "!sets.intersects(object.rows, object.others)",
+		"sets of long lists that differ":     "!sets.contains(object.rows, object.others)",
+		"equivalent sets of long lists":      "!sets.equivalent(object.rows, object.others)",
+		"sets of many elements":              "!sets.intersects(object.many, object.more)",
 		"a text as URL for each value":       "object.ones.all(a, isURL(paths[0]))",
 		"a URL compared for each value":      "[url(paths[0])].all(u, object.ones.all(a, u == u))",
 		"a path for each value":              "[url(paths[0])].all(u, object.ones.all(a, [u.getEscapedPath()].size() == 1))",
@@ -112,6 +137,53 @@ func TestExpensiveCallsAreStopped(t *testing.T) {
 				t.Errorf("error = %v, want the error: actual cost limit exceeded", err)
 			}
 		})
+	}
+}
+
+// TestUsualCallsCostAsInCEL checks that calls with values of usual size cost as much as CEL counts
+// for them.
+func TestUsualCallsCostAsInCEL(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"names": cel.ListType(cel.StringType)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 50)
+	for i := range names {
+		names[i] = fmt.Sprintf("https://example.com/path/%d?a=%d&b=c", i, i)
+	}
+	values := map[string]any{"names": names}
+	for _, expression := range []string{
+		"names.all(n, '%s: %.3f %e %d'.format([n, 1.5, 1e100, 3]) != '')", "'%s'.format([names]) != ''",
+		"sets.contains(names, names) && sets.intersects(names, names) && sets.equivalent(names, names)",
+		"sets.contains([[1, 2], [3]], [[3]])",
+		"names.all(n, isURL(n) && url(n) == url(n) && url(n).getQuery().size() == 2 && url(n).getEscapedPath() != '')",
+		"names.all(n, n.indexOf('example') == 8 && n.lastIndexOf('/') > 8)",
+		"names.all(n, timestamp('2020-01-01T00:00:00Z').getHours('+01:00') == 1)",
+	} {
+		checked, issues := env.Check(expression)
+		if err := issues.Err(); err != nil {
+			t.Fatal(err)
+		}
+		native, err := celenv.Native(env, checked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, details, err := native.Eval(values)
+		if err != nil || want != types.True {
+			t.Fatalf("%s: %v, %v, want true", expression, want, err)
+		}
+		runner, err := env.Runner(checked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		variables, err := interpreter.NewActivation(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cost, err := runner.Run(t.Context(), variables)
+		if wantCost := details.ActualCost(); err != nil || wantCost == nil || cost != *wantCost {
+			t.Errorf("%s: cost %d, %v, want %d", expression, cost, err, *wantCost)
+		}
 	}
 }
 
