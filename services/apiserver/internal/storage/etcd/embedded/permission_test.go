@@ -39,7 +39,7 @@ func TestOpenDataDirectoryCausesWarning(t *testing.T) {
 				t.Fatal(err)
 			}
 			server.Stop()
-			if got := strings.Count(log.String(), "level=WARN"); got > 1 || got == 1 != test.want {
+			if got := strings.Count(log.String(), `level=WARN msg="check file permission"`); got > 1 || got == 1 != test.want {
 				t.Errorf("got log %q, want one warning: %t", log.String(), test.want)
 			}
 		})
