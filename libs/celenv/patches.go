@@ -1,13 +1,18 @@
 package celenv
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 )
 
 const objectTypeName = "Object"
@@ -182,4 +187,131 @@ func Operations(v ref.Val, limit int) ([]Operation, error) {
 		return nil
 	})
 	return out, builder.withTypeErrors(err)
+}
+
+// treeBuilder converts values to trees of maps, lists and scalars that share nothing with the
+// values. An expression can share a part so often that the tree would be practically unlimited, so
+// the size of the tree is bounded.
+type treeBuilder struct {
+	remaining int // size in bytes that the tree may still grow
+	// typeErrors holds an error for each value whose type name does not match its path.
+	typeErrors []error
+}
+
+// nodeSize is the approximate size of a value in bytes, without its text.
+const nodeSize = 16
+
+// spend subtracts from the remaining size. It fails if the tree becomes too large.
+func (t *treeBuilder) spend(bytes int) error {
+	t.remaining -= bytes
+	if t.remaining < 0 {
+		return fmt.Errorf("%w: the value is too large", ErrPatch)
+	}
+	return nil
+}
+
+// withTypeErrors returns err, or the typeErrors if err is nil.
+func (t *treeBuilder) withTypeErrors(err error) error {
+	if err != nil || len(t.typeErrors) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.typeErrors...))
+}
+
+// buildFields converts the fields of an object. path is the type name that the object must have,
+// such as Object.spec. With an empty path, type names are not checked.
+func (t *treeBuilder) buildFields(built *builtObject, path string) (map[string]any, error) {
+	if name := built.kind.TypeName(); path != "" && name != path {
+		t.typeErrors = append(t.typeErrors,
+			fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
+	}
+	out := make(map[string]any, len(built.fields))
+	for _, name := range slices.Sorted(maps.Keys(built.fields)) {
+		fieldPath := path
+		if fieldPath != "" {
+			fieldPath += "." + name
+		}
+		if err := t.spend(len(name)); err != nil {
+			return nil, err
+		}
+		v, err := t.buildValue(built.fields[name], fieldPath)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// buildValue converts a CEL value to a JSON value. path is that of buildFields.
+func (t *treeBuilder) buildValue(value ref.Val, path string) (any, error) {
+	if err := t.spend(nodeSize); err != nil {
+		return nil, err
+	}
+	switch v := value.(type) {
+	case *builtObject:
+		return t.buildFields(v, path)
+	case types.Null:
+		return nil, nil
+	case types.Bool:
+		return bool(v), nil
+	case types.Int:
+		return int64(v), nil
+	case types.Uint:
+		if v > math.MaxInt64 {
+			return float64(v), nil
+		}
+		return int64(v), nil
+	case types.Double:
+		if f := float64(v); !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return f, nil
+		}
+	case types.String:
+		return string(v), t.spend(len(v))
+	case types.Bytes:
+		return base64.StdEncoding.EncodeToString(v), t.spend(len(v))
+	case types.Timestamp, types.Duration:
+		if text, ok := v.ConvertToType(types.StringType).(types.String); ok {
+			return string(text), nil
+		}
+	case traits.Mapper:
+		out := map[string]any{}
+		err := visitElements(v, func(key ref.Val) error {
+			name, ok := key.(types.String)
+			if !ok {
+				return fmt.Errorf("map key %v is of type %s, not string", key.Value(), key.Type().TypeName())
+			}
+			err := t.spend(len(name))
+			if err == nil {
+				out[string(name)], err = t.buildValue(v.Get(key), path)
+			}
+			return err
+		})
+		return out, err
+	case traits.Lister:
+		out := []any{}
+		err := visitElements(v, func(element ref.Val) error {
+			x, err := t.buildValue(element, path)
+			out = append(out, x)
+			return err
+		})
+		return out, err
+	case *types.Err:
+		return nil, v
+	}
+	return nil, fmt.Errorf("a value of type %s is not part of an object", value.Type().TypeName())
+}
+
+// visitElements calls visit for each element of a list or each key of a map, until it fails.
+func visitElements(v ref.Val, visit func(ref.Val) error) error {
+	i, ok := v.(traits.Iterable)
+	if !ok {
+		return fmt.Errorf("%w: %s has no elements", ErrPatch, v.Type().TypeName())
+	}
+	for elements := i.Iterator(); elements.HasNext() == types.True; {
+		if err := visit(elements.Next()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

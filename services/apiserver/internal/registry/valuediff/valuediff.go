@@ -1,4 +1,4 @@
-// Package valuediff shows people the difference of two API objects.
+// Package valuediff describes the difference of two API objects in error messages.
 package valuediff
 
 import (
@@ -19,8 +19,8 @@ const (
 	maxDiffValue = 256
 )
 
-// Text returns the difference of two values of the same type, for people. Lines begin with "- " or
-// "+ " if they are only in old or now. The text is not stable. It is empty for equal values.
+// Text returns the difference of two values of the same type. Lines begin with "- " or
+// "+ " if they are only in old or now. Programs must not parse the text. It is empty for equal values.
 func Text(old, now any) string {
 	d := &differ{}
 	d.value(0, "", reflect.ValueOf(old), reflect.ValueOf(now))
